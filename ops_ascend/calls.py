@@ -1,0 +1,76 @@
+"""Calls and gradients as the backends see them: every argument of an operator, already validated."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class SSDCall:
+    """The arguments of ssd_scan; see ops_ascend.ssd_scan for shapes."""
+
+    x: Tensor
+    dt: Tensor
+    A: Tensor
+    B: Tensor
+    C: Tensor
+    D: Tensor | None
+    z: Tensor | None
+    dt_bias: Tensor | None
+    initial_states: Tensor | None
+    seq_idx: Tensor | None
+    chunk_size: int
+    dt_softplus: bool
+    dt_limit: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class CrossCall(SSDCall):
+    """The arguments of ssd_cross_scan; initial_states and seq_idx are None."""
+
+    height: int
+    width: int
+    directions: int
+
+
+@dataclass(frozen=True)
+class SelectiveCall:
+    """The arguments of selective_scan; B and C always have their group axis, (B, G, N, L)."""
+
+    u: Tensor
+    delta: Tensor
+    A: Tensor
+    B: Tensor
+    C: Tensor
+    D: Tensor | None
+    z: Tensor | None
+    delta_bias: Tensor | None
+    delta_softplus: bool
+
+
+class SSDGradients(NamedTuple):
+    """Gradients of an SSDCall; None for a tensor that was not given."""
+
+    x: Tensor
+    dt: Tensor
+    A: Tensor
+    B: Tensor
+    C: Tensor
+    D: Tensor | None
+    z: Tensor | None
+    dt_bias: Tensor | None
+    initial_states: Tensor | None
+
+
+class SelectiveGradients(NamedTuple):
+    """Gradients of a SelectiveCall; None for a tensor that was not given."""
+
+    u: Tensor
+    delta: Tensor
+    A: Tensor
+    B: Tensor
+    C: Tensor
+    D: Tensor | None
+    z: Tensor | None
+    delta_bias: Tensor | None
