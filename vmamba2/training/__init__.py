@@ -1,0 +1,1 @@
+"""How models are trained: the Lightning module, its callbacks, and the configuration of a run."""
