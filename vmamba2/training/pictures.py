@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 from torch import Tensor
 
 INK, GRID, FAINT = "#23272f", "#e6e8ec", "#8a919e"
@@ -53,7 +53,8 @@ def draw_curves(
     _mark_best(accuracy, rows)
     _draw_rates(rate, rows, rates)
     _style(rate, "Learning rate", "learning rate")
-    rate.ticklabel_format(axis="y", style="sci", scilimits=(-2, 2), useMathText=True)
+    # A factor above the axis would push the title out of line with the others.
+    rate.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     _save(figure, path)
 
 
