@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin/python
+CXX_SOURCES = $(shell find ops_ascend/csrc -name '*.h' -o -name '*.cpp' -o -name '*.asc')
 
-.PHONY: quickstart test test-fast lint format types errors clean
+.PHONY: quickstart test test-fast ops lint format errors clean
 
 quickstart: $(VENV)/installed  ## train a small Vision-Mamba2 on handwritten digits, on whatever device is here
 	$(RUN) train.py experiment=quickstart
@@ -14,21 +15,26 @@ test: $(VENV)/installed-dev  ## the whole test suite
 test-fast: $(VENV)/installed-dev  ## what takes a second or less each
 	$(RUN) -m pytest -m "not slow"
 
+ops: $(VENV)/installed  ## build the native libraries that this machine allows, and say why not the rest
+	$(RUN) -m ops_ascend.build
+
 lint: $(VENV)/installed-dev  ## style, formatting and types
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
+	$(VENV)/bin/clang-format --dry-run --Werror $(CXX_SOURCES)
 	$(RUN) -m mypy
 
 format: $(VENV)/installed-dev  ## rewrite the sources in the project's format
 	$(RUN) -m ruff check --fix .
 	$(RUN) -m ruff format .
+	$(VENV)/bin/clang-format -i $(CXX_SOURCES)
 
 errors: $(VENV)/installed  ## error of each operator, output and gradient, against the float64 recurrence
 	for op in ssd_scan ssd_cross_scan selective_scan; do for dtype in float32 bfloat16; do \
 	  $(RUN) -m ops_ascend.errors --op $$op --dtype $$dtype || exit 1; done; done
 
-clean:  ## caches and the environment, never a run folder
-	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache
+clean:  ## caches, built libraries and the environment, never a run folder
+	rm -rf $(VENV) build ops_ascend/lib *.egg-info .pytest_cache .ruff_cache .mypy_cache
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -3,7 +3,29 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Request:
+    """What of a call decides which backend can run it.
+
+    Attributes:
+        op: the operator's name.
+        device_type: of its tensors.
+        dtype: of x, B, C and z, or of u.
+        headdim: P; 1 in selective_scan.
+        dstate: N.
+        gradients: whether a backward may follow.
+    """
+
+    op: str
+    device_type: str
+    dtype: torch.dtype
+    headdim: int
+    dstate: int
+    gradients: bool
 
 
 @dataclass(frozen=True)

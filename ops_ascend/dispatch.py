@@ -5,6 +5,7 @@ from torch import Tensor
 
 from ops_ascend import reference, spec
 from ops_ascend.backend import choose
+from ops_ascend.calls import Request
 from ops_ascend.library import selective_scan_op, ssd_cross_scan_op, ssd_scan_op
 
 
@@ -73,7 +74,8 @@ def ssd_scan(
         initial_states=initial_states,
         seq_idx=seq_idx,
     )
-    chosen = choose("ssd_scan", backend, x.device)
+    tensors = (x, dt, A, B, C, D, z, dt_bias, initial_states)
+    chosen = choose(backend, _request("ssd_scan", x, x.shape[3], B.shape[3], tensors))
     if chosen == "reference":
         return reference.ssd_scan(
             x,
@@ -145,7 +147,7 @@ def ssd_cross_scan(
     op = "ssd_cross_scan"
     spec.check_ssd(op, x, dt, A, B, C, chunk_size=chunk_size, D=D, z=z, dt_bias=dt_bias, dt_limit=dt_limit)
     spec.check_grid(op, x.shape[1], height, width, directions)
-    chosen = choose(op, backend, x.device)
+    chosen = choose(backend, _request(op, x, x.shape[3], B.shape[3], (x, dt, A, B, C, D, z, dt_bias)))
     if chosen == "reference":
         return reference.ssd_cross_scan(
             x,
@@ -208,7 +210,8 @@ def selective_scan(
     """
     u, B, C, z = _wide_under_float16_autocast(u, B, C, z)
     spec.check_selective("selective_scan", u, delta, A, B, C, D=D, z=z, delta_bias=delta_bias)
-    chosen = choose("selective_scan", backend, u.device)
+    tensors = (u, delta, A, B, C, D, z, delta_bias)
+    chosen = choose(backend, _request("selective_scan", u, 1, A.shape[1], tensors))
     if B.dim() == 3:
         B, C = B.unsqueeze(1), C.unsqueeze(1)
     if chosen == "reference":
@@ -216,6 +219,13 @@ def selective_scan(
             u, delta, A, B, C, D=D, z=z, delta_bias=delta_bias, delta_softplus=delta_softplus
         )
     return selective_scan_op(u, delta, A, B, C, D, z, delta_bias, delta_softplus, chosen)
+
+
+def _request(
+    op: str, first: Tensor, headdim: int, dstate: int, tensors: tuple[Tensor | None, ...]
+) -> Request:
+    gradients = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    return Request(op, first.device.type, first.dtype, headdim, dstate, gradients)
 
 
 def _wide_under_float16_autocast(

@@ -81,19 +81,34 @@ def outputs_and_gradients(
     }
 
 
+def outputs_alone(
+    op: Callable[..., Tensor | tuple[Tensor, ...]], tensors: Tensors, names: Sequence[str]
+) -> Tensors:
+    """Run an operator forward; for a backend without a backward."""
+    with torch.no_grad():
+        results = op(**tensors)
+    results = (results,) if isinstance(results, Tensor) else results
+    return dict(zip(names, results, strict=True))
+
+
 def _wide(tensor: Tensor) -> torch.dtype:
     return torch.promote_types(tensor.dtype, torch.float32)
 
 
 def compare(
-    op: Callable[..., Tensor | tuple[Tensor, ...]], tensors: Tensors, names: Sequence[str], backend: str
+    op: Callable[..., Tensor | tuple[Tensor, ...]],
+    tensors: Tensors,
+    names: Sequence[str],
+    backend: str,
+    gradients: bool = True,
 ) -> list[TensorError]:
     """Errors of a backend against the float64 recurrence on the CPU, on the very same values."""
     exact_inputs = {
         name: t.detach().cpu().double() if t.is_floating_point() else t.cpu() for name, t in tensors.items()
     }
-    exact = outputs_and_gradients(partial(op, backend="reference"), exact_inputs, names)
-    measured = outputs_and_gradients(partial(op, backend=backend), tensors, names)
+    run = outputs_and_gradients if gradients else outputs_alone
+    exact = run(partial(op, backend="reference"), exact_inputs, names)
+    measured = run(partial(op, backend=backend), tensors, names)
     return [tensor_error(name, measured[name], exact[name]) for name in exact]
 
 
@@ -161,18 +176,21 @@ def random_selective(
     return moved | {name: t.to(device, wide) for name, t in parameters.items()}
 
 
-def operator_errors(op: str, dtype: torch.dtype, backend: str, device: str) -> list[TensorError]:
+def operator_errors(
+    op: str, dtype: torch.dtype, backend: str, device: str, gradients: bool = True
+) -> list[TensorError]:
     """Errors of one operator on a vision-like shape."""
     if op == "selective_scan":
         tensors = random_selective((2, 96, 196, 1, 8), dtype, device)
-        return compare(partial(selective_scan, delta_softplus=True), tensors, ("y", "last_state"), backend)
+        selective = partial(selective_scan, delta_softplus=True)
+        return compare(selective, tensors, ("y", "last_state"), backend, gradients)
     tensors = random_ssd((2, 196, 6, 64, 2, 128), dtype, device)
     if op == "ssd_scan":
         once = partial(ssd_scan, chunk_size=64, dt_softplus=True)
-        return compare(once, tensors, ("y", "final_states"), backend)
+        return compare(once, tensors, ("y", "final_states"), backend, gradients)
     del tensors["initial_states"]
     scan = partial(ssd_cross_scan, height=14, width=14, directions=4, chunk_size=64, dt_softplus=True)
-    return compare(scan, tensors, ("y",), backend)
+    return compare(scan, tensors, ("y",), backend, gradients)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -182,8 +200,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--dtype", choices=tuple(DTYPES), default="float32")
     parser.add_argument("--backend", default="auto")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--outputs-only", action="store_true", help="for a backend without a backward")
     options = parser.parse_args(arguments)
-    rows = operator_errors(options.op, DTYPES[options.dtype], options.backend, options.device)
+    gradients = not options.outputs_only
+    rows = operator_errors(options.op, DTYPES[options.dtype], options.backend, options.device, gradients)
     write = sys.stdout.write
     write(f"{options.op}, {options.dtype}, backend {options.backend} on {options.device}, against float64\n")
     write(f"{'tensor':<16}{'relative RMS':>14}{'max abs':>12}{'1 - cosine':>12}\n")

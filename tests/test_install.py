@@ -1,4 +1,4 @@
-"""The wheel: pure Python, the library alone, no compiler and no device package needed."""
+"""The wheel: Python and C++ sources, the library alone; no compiler and no device package needed."""
 
 import os
 import subprocess
@@ -8,6 +8,8 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
+
+from ops_ascend import native
 
 ROOT = Path(__file__).parents[1]
 
@@ -38,6 +40,13 @@ def test_the_wheel_is_the_library_and_nothing_else(wheel):
     assert {top for top in tops if not top.endswith(".dist-info")} == {"vmamba2", "ops_ascend"}
 
 
+def test_the_wheel_brings_the_native_sources_and_nothing_compiled(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {"ops_ascend/CMakeLists.txt", "ops_ascend/README.md"} <= set(names)
+    assert {Path(name).suffix for name in names if "/csrc/" in name} <= {".h", ".cpp", ".asc", ".md"}
+    assert not [name for name in names if Path(name).suffix in (".so", ".o", ".a", ".dylib", ".pyd")]
+
+
 def test_ins_1_no_device_package_is_required(wheel):
     archive = zipfile.ZipFile(wheel)
     (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
@@ -51,27 +60,41 @@ def test_ins_1_no_device_package_is_required(wheel):
     assert any("triton" in line for line in extras)
 
 
-def test_ins_1_the_installed_wheel_scans_outside_the_checkout(wheel, tmp_path):
-    target = tmp_path / "site"
-    install = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--target",
-        str(target),
-        str(wheel),
-    ]
-    subprocess.run(install, check=True)
+@pytest.fixture(scope="module")
+def site(wheel, tmp_path_factory):
+    """The wheel, installed into a folder of its own."""
+    target = tmp_path_factory.mktemp("site")
+    options = ["--quiet", "--no-deps", "--target", str(target)]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(wheel)], check=True)
+    return target
+
+
+def run_outside_the_checkout(site, script):
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    subprocess.run([sys.executable, "-c", script], cwd=site, env=environment, check=True)
+
+
+def test_ins_1_the_installed_wheel_scans_outside_the_checkout(site):
     script = (
         "import torch, ops_ascend, pathlib;"
-        f"assert pathlib.Path(ops_ascend.__file__).is_relative_to({str(target)!r});"
+        f"assert pathlib.Path(ops_ascend.__file__).is_relative_to({str(site)!r});"
         "x = torch.randn(1, 9, 2, 4, requires_grad=True);"
         "y, _ = ops_ascend.ssd_scan(x, torch.rand(1, 9, 2), -torch.ones(2), torch.randn(1, 9, 1, 3),"
         " torch.randn(1, 9, 1, 3), chunk_size=4);"
         "y.sum().backward(); assert x.grad.isfinite().all()"
     )
-    environment = {**os.environ, "PYTHONPATH": str(target)}
-    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, check=True)
+    run_outside_the_checkout(site, script)
+
+
+def test_the_installed_wheel_says_how_to_build_and_has_every_source_for_it(site):
+    script = (
+        "import ops_ascend; from ops_ascend import native;"
+        f"assert native.sources_digest() == {native.sources_digest()!r};"
+        "assert 'vmamba2 build-ops' in ops_ascend.backends()['twin'][0]"
+    )
+    run_outside_the_checkout(site, script)
+
+
+def test_the_command_is_installed(site):
+    commands = [path.name for path in (site / "bin").iterdir()]
+    assert commands == ["vmamba2"]

@@ -33,3 +33,13 @@ def test_op_19_the_command_prints_relative_error_and_cosine_of_each_gradient(op)
     for name, (relative_rms, _max_abs, cosine_gap) in rows.items():
         assert 0 < relative_rms < 5e-3, name
         assert cosine_gap < 1e-4, name
+
+
+@pytest.mark.parametrize("op", ["ssd_scan", "ssd_cross_scan"])
+@pytest.mark.usefixtures("twin_libraries")
+def test_the_command_compares_the_outputs_of_a_backend_without_a_backward(op):
+    command = [sys.executable, "-m", "ops_ascend.errors", "--op", op, "--backend", "twin", "--outputs-only"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    rows = {line.split()[0]: float(line.split()[1]) for line in lines[2:]}
+    assert set(rows) == ({"y", "final_states"} if op == "ssd_scan" else {"y"})
+    assert all(0 < error < 1e-5 for error in rows.values())

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 import ops_ascend
+from ops_ascend import ascendc, native, selective_scan, ssd_cross_scan, ssd_scan
 from ops_ascend import backend as backend_module
-from ops_ascend import selective_scan, ssd_cross_scan, ssd_scan
+from ops_ascend.calls import Request
 from ops_ascend.errors import random_selective, random_ssd
 
 
@@ -50,7 +51,8 @@ SSD_ERRORS = [
     ({"chunk_size": 0}, ValueError, "chunk_size (0) must be a positive integer"),
     ({"chunk_size": 2.5}, ValueError, "chunk_size (2.5) must be a positive integer"),
     ({"dt_limit": (1.0, 0.5)}, ValueError, "dt_limit ((1.0, 0.5)) must be (low, high) with low <= high"),
-    ({"backend": "triron"}, ValueError, "backend ('triron') must be one of auto, chunked, reference"),
+    ({"backend": "triron"}, ValueError,
+     "backend ('triron') must be one of auto, ascendc, chunked, reference, twin"),
 ]  # fmt: skip
 
 
@@ -120,15 +122,57 @@ def test_a_misspelt_argument_is_refused():
         ssd_scan(**random_ssd((1, 4, 1, 2, 1, 2), torch.float32), chunk_size=4, dt_softplu=True)
 
 
+NO_LIBRARY = "the native library is not built: run `vmamba2 build-ops` where CANN is installed"
+
+
+@pytest.mark.usefixtures("twin_libraries")
 def test_backends_lists_every_backend_with_its_reasons():
-    assert ops_ascend.backends() == {"chunked": [], "reference": []}
+    assert ops_ascend.backends() == {"ascendc": [NO_LIBRARY], "chunked": [], "reference": [], "twin": []}
+
+
+def request_on_npu(op="ssd_scan", gradients=False):
+    return Request(op, "npu", torch.float32, 64, 64, gradients)
+
+
+def test_on_npu_without_the_library_auto_takes_chunked_and_says_why(caplog, monkeypatch):
+    monkeypatch.setattr(backend_module, "_logged", set())
+    with caplog.at_level(logging.INFO, logger="ops_ascend"):
+        assert {backend_module.choose("auto", request_on_npu()) for _ in range(3)} == {"chunked"}
+    assert [r.getMessage() for r in caplog.records] == [
+        f"ssd_scan on npu runs with backend chunked; not ascendc: {NO_LIBRARY}"
+    ]
+
+
+def test_on_npu_auto_takes_the_native_kernel_where_there_is_one(monkeypatch):
+    """With the library, which is not here: forward without gradients only, for now."""
+    monkeypatch.setattr(native, "_reasons", {key: [] for key in native._reasons})
+    assert backend_module.choose("auto", request_on_npu()) == "ascendc"
+    assert backend_module.choose("auto", request_on_npu(gradients=True)) == "chunked"
+    assert backend_module.choose("auto", request_on_npu("selective_scan")) == "chunked"
+    wide = Request("ssd_scan", "npu", torch.float32, 64, 257, False)
+    assert backend_module.choose("auto", wide) == "chunked"
+
+
+def test_the_native_kernels_run_on_npu_only():
+    with pytest.raises(NotImplementedError) as raised:
+        ssd_scan(**random_ssd((1, 4, 1, 2, 1, 2), torch.float32), chunk_size=4, backend="ascendc")
+    reasons = f"{NO_LIBRARY}; it runs on npu, not on cpu"
+    assert str(raised.value) == f"ssd_scan: backend 'ascendc' cannot run here: {reasons}"
+
+
+@pytest.mark.parametrize(
+    ("device", "arch"),
+    [("Ascend910B3", 2201), ("Ascend910_9382", 2201), ("Ascend950PR_9599", 3510), ("Ascend310P3", None)],
+)
+def test_the_library_is_chosen_by_the_name_of_the_chip(device, arch):
+    assert ascendc.architecture(device) == arch
 
 
 @pytest.fixture
 def one_missing_backend(monkeypatch):
     """A backend before all others that cannot run, as a native one on a machine without its library."""
     absent = backend_module.Backend(
-        "absent", "for this test", None, lambda: ["libabsent.so not found"], lambda device_type: []
+        "absent", "for this test", None, lambda: ["libabsent.so not found"], lambda request: []
     )
     monkeypatch.setattr(backend_module, "BACKENDS", {"absent": absent, **backend_module.BACKENDS})
     monkeypatch.setattr(backend_module, "_logged", set())
@@ -155,7 +199,7 @@ def test_auto_says_once_what_it_chose_and_why_not_the_others(caplog):
 
 def test_no_backend_at_all_lists_every_reason(monkeypatch):
     everything = {
-        name: backend_module.Backend(name, "", None, lambda name=name: [f"no {name}"], lambda kind: [])
+        name: backend_module.Backend(name, "", None, lambda name=name: [f"no {name}"], lambda request: [])
         for name in ("first", "second")
     }
     monkeypatch.setattr(backend_module, "BACKENDS", everything)

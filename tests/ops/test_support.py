@@ -1,0 +1,64 @@
+"""The support matrix says what is so: every row is run on every backend that is here."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from ops_ascend.errors import outputs_and_gradients, tensor_error
+from ops_ascend.support import FEATURES, refusals, table
+from tests.ops.policy import CAPS
+
+ROOT = Path(__file__).parents[2]
+features = pytest.mark.parametrize("feature", FEATURES, ids=[f"{f.op}-{f.title}" for f in FEATURES])
+
+
+def run(feature, name, exact=False):
+    """The results of a row on a backend, of the same values in float64 if exact."""
+    scan, tensors = feature.example()
+    if exact:
+        tensors = {n: t.double() if t.is_floating_point() else t for n, t in tensors.items()}
+    names = ("y",) if feature.op == "ssd_cross_scan" else ("y", "state")
+    if feature.backward:
+        return outputs_and_gradients(lambda **leaves: scan(**leaves, backend=name), tensors, names)
+    results = scan(**tensors, backend=name)
+    results = results if isinstance(results, tuple) else (results,)
+    return dict(zip(names, results, strict=True))
+
+
+@features
+@pytest.mark.parametrize("name", ["chunked", "reference", "twin"])
+@pytest.mark.usefixtures("twin_libraries")
+def test_every_row_of_the_table_is_true(feature, name):
+    if refusals(feature, name):
+        with pytest.raises(NotImplementedError):
+            run(feature, name)
+        return
+    exact = run(feature, "reference", exact=True)
+    for tensor, value in run(feature, name).items():
+        assert tensor_error(tensor, value, exact[tensor]).relative_rms <= CAPS[feature.dtype], tensor
+
+
+def test_chunked_and_reference_take_everything():
+    for feature in FEATURES:
+        assert refusals(feature, "chunked") == refusals(feature, "reference") == []
+
+
+def test_op_22_a_command_prints_the_matrix():
+    run = subprocess.run(
+        [sys.executable, "-m", "ops_ascend.support"], capture_output=True, text=True, check=True
+    )
+    assert run.stdout.startswith(table())
+    assert "On this machine:\n  ascendc " in run.stdout
+
+
+def test_the_readme_shows_the_table_that_the_command_prints():
+    assert table() in (ROOT / "ops_ascend" / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_kernels_take_what_the_table_calls_native():
+    native = [f.title for f in FEATURES if f.op == "ssd_scan" and not refusals(f, "ascendc")]
+    assert {"bfloat16", "float16", "seq_idx", "dt_limit", "headdim and dstate 256"} <= set(native)
+    assert torch.float64 not in {f.dtype for f in FEATURES if f.title in native}
