@@ -4,6 +4,9 @@ The library (csrc/npu) is built where CANN is; nothing of it was ever run on an 
 operator, vmamba2_ascendc::ssd_forward, which takes what ascendc_call.prepare_forward arranges.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
@@ -11,8 +14,37 @@ import torch
 from torch import Tensor
 
 from ops_ascend import native
-from ops_ascend.ascendc_call import INPUTS, beyond_kernels, empty_results, prepare_forward, unsupported
+from ops_ascend.ascendc_call import (
+    INPUTS,
+    PRECISIONS,
+    beyond_kernels,
+    empty_results,
+    prepare_forward,
+    unsupported,
+)
 from ops_ascend.calls import CrossCall, Request, SelectiveCall, SelectiveGradients, SSDCall, SSDGradients
+
+_precision: ContextVar[str] = ContextVar("ascendc precision", default="accurate")
+
+
+@contextmanager
+def precision(name: str) -> Iterator[None]:
+    """Choose the operands of the matrix products of float32 tensors for the calls inside.
+
+    Args:
+        name: "accurate", float32, which is also the default outside; or "half": operands are rounded to
+            float16, states and decays stay float32.
+
+    Raises:
+        ValueError: there is no precision of that name.
+    """
+    if name not in PRECISIONS:
+        raise ValueError(f"ascendc: precision ({name!r}) must be one of {', '.join(PRECISIONS)}")
+    token = _precision.set(name)
+    try:
+        yield
+    finally:
+        _precision.reset(token)
 
 
 def missing() -> list[str]:
@@ -70,7 +102,8 @@ def _ssd_forward(op: str, call: SSDCall) -> tuple[Tensor, Tensor | None]:
     empty = empty_results(call)
     if empty is not None:
         return empty
-    launch = prepare_forward(call, half_operands=False, checkpoint_every=0)
+    half = _precision.get() == "half" and call.x.dtype == torch.float32
+    launch = prepare_forward(call, half_operands=half, checkpoint_every=0)
     inputs = [launch.inputs[name] for name in INPUTS]
     _operator()(*inputs, launch.y, launch.final_states, None, launch.integers, list(launch.limits))
     return launch.y, launch.final_states

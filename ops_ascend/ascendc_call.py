@@ -15,6 +15,8 @@ from ops_ascend.calls import CrossCall, Request, SSDCall
 LARGEST_SIZE = 256  # of headdim and dstate: kMaxSize
 KERNEL_CHUNK = 64  # tokens: kChunk, whatever the caller's chunk_size
 STRIDE_LIMIT = 2**29  # elements from one row of a move to the next
+# Of the operands of the matrix products of float32 tensors: float32, or float16.
+PRECISIONS = ("accurate", "half")
 DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 INPUTS = ("x", "dt", "A", "B", "C", "D", "z", "dt_bias", "initial_states", "resets")
 # The integers of SsdForwardCall in its order; after them come the strides of STRIDED, three each, and the

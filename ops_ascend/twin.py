@@ -22,6 +22,7 @@ from torch import Tensor
 
 from ops_ascend.ascendc_call import (
     INPUTS,
+    PRECISIONS,
     SIZES,
     STRIDED,
     ForwardLaunch,
@@ -34,7 +35,6 @@ from ops_ascend.ascendc_call import (
 from ops_ascend.calls import CrossCall, Request, SelectiveCall, SelectiveGradients, SSDCall, SSDGradients
 from ops_ascend.native import CHIPS, library_path, reasons_against
 
-PRECISIONS = ("accurate", "half")
 _OUTPUTS = ("y", "final_states", "checkpoints")
 
 
