@@ -108,7 +108,12 @@ def last_report() -> dict[str, Any]:
 
 def missing() -> list[str]:
     """Why the twin cannot run on this machine."""
-    return next((reasons for arch in CHIPS.values() if (reasons := reasons_against("twin", arch))), [])
+    # A plain loop: the compiler of PyTorch 2.6 traces through this, and knows no next() with a default.
+    for arch in CHIPS.values():
+        reasons = reasons_against("twin", arch)
+        if reasons:
+            return reasons
+    return []
 
 
 def refuses(request: Request) -> list[str]:
