@@ -60,8 +60,8 @@ def build(write: Write, folder: Path | None = None) -> list[Path]:
 
 
 def _cmake() -> str:
-    # An environment's own programs, also when it is not activated.
-    found = shutil.which("cmake") or shutil.which("cmake", path=str(Path(sys.executable).parent))
+    # The environment's own first, activated or not: another cmake would configure, and build, from the start.
+    found = shutil.which("cmake", path=str(Path(sys.executable).parent)) or shutil.which("cmake")
     if found is None:
         raise BuildError("cmake was not found: install it, for example with `pip install cmake`")
     return found
