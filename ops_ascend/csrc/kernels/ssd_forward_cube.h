@@ -21,14 +21,14 @@ namespace vmamba2 {
 template <typename T, typename Op>
 class SsdForwardCube {
   static constexpr bool kCastX = !IsSame<T, Op>::value;
-  static constexpr int32_t kWidest = 128;             // rows or columns of one L0 operand
-  static constexpr int32_t kResultBytes = 32 * 1024;  // of one L0C slot for cb and chunk_states
-  static constexpr int32_t kYBytes = 64 * 1024;       // of the L0C region of y
+  static constexpr int32_t kWidest = 128;              // rows or columns of one L0 operand
+  static constexpr int32_t kSmallestL0c = 128 * 1024;  // of the two chips
+  static constexpr int32_t kResultBytes = 32 * 1024;   // of one L0C slot for cb and chunk_states
   static_assert(kWidest * kSlice * sizeof(Op) <= CubeTiles<Op>::kOperandBytes,
                 "an operand must fit its L0 slot");
   static_assert(kWidest * kSlice * 4 <= kResultBytes, "a product must fit its L0C slot");
-  static_assert(kChunk * kMaxSize * 4 <= kYBytes, "y of one head must fit its L0C region");
-  static_assert(2 * kResultBytes + kYBytes <= 128 * 1024, "L0C of the smaller chip");
+  static_assert(2 * kResultBytes <= kSmallestL0c / 2, "half of L0C is for y");
+  static_assert(kChunk * kMaxSize * 4 <= kSmallestL0c / 2, "y of one head must fit its half of L0C");
 
  public:
   __aicore__ inline void Init(const SsdForwardTiling* tiling, const SsdForwardAddresses& gm) {
@@ -40,7 +40,7 @@ class SsdForwardCube {
     tiles_.Init(tiling);
     result_ = y_slot_ = 0;
     const int32_t y_bytes = tiling->heads_per_store * kChunk * tiling->headdim16 * 4;
-    y_slots_ = kYBytes / y_bytes > 1 ? 2 : 1;
+    y_slots_ = static_cast<int32_t>(tiling->l0c_y_bytes) / y_bytes > 1 ? 2 : 1;
   }
 
   __aicore__ inline void Process() {
@@ -266,7 +266,7 @@ class SsdForwardCube {
 
   // y of `heads` neighbouring heads, side by side in L0C.
   __aicore__ inline void MultiplyY(const Step& step, int32_t first_head, int32_t heads) {
-    const int32_t region = kYBytes / 4 / y_slots_;
+    const int32_t region = static_cast<int32_t>(t_->l0c_y_bytes) / 4 / y_slots_;
     AscendC::LocalTensor<float> y(AscendC::TPosition::CO1, 2 * kResultBytes + y_slot_ * region * 4, region);
     AscendC::WaitFlag<AscendC::HardEvent::FIX_M>(2 + y_slot_);
     for (int32_t i = 0; i < heads; ++i) {

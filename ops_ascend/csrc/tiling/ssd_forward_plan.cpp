@@ -37,8 +37,9 @@ void TakeSizes(const SsdForwardCall& call, SsdForwardTiling* t) {
   Require(call.seqlen > 0, "seqlen", call.seqlen, "must be positive");
   Require(call.headdim > 0 && call.headdim <= kMaxSize, "headdim", call.headdim, "must be 1 to 256");
   Require(call.dstate > 0 && call.dstate <= kMaxSize, "dstate", call.dstate, "must be 1 to 256");
+  const std::string rule = "must be a positive multiple of ngroups (" + std::to_string(call.ngroups) + ")";
   Require(call.ngroups > 0 && call.nheads > 0 && call.nheads % call.ngroups == 0, "nheads", call.nheads,
-          "must be a positive multiple of ngroups");
+          rule.c_str());
   Require(call.nheads <= 65536, "nheads", call.nheads, "must be at most 65536");
   t->batch = call.batch;
   t->seqlen = call.seqlen;
@@ -247,10 +248,10 @@ ChipBudget BudgetOf(int32_t arch) {
   // The Unified Buffer less what the chip and, on 3510, the calls that the kernels use keep for themselves;
   // see ops_ascend/README.md.
   if (arch == 2201) {
-    return ChipBudget{2201, 20, 191 * 1024, 512 * 1024};
+    return ChipBudget{2201, 20, 191 * 1024, 512 * 1024, 128 * 1024};
   }
   if (arch == 3510) {
-    return ChipBudget{3510, 32, 247 * 1024, 512 * 1024};
+    return ChipBudget{3510, 32, 247 * 1024, 512 * 1024, 256 * 1024};
   }
   throw std::invalid_argument("arch (" + std::to_string(arch) + ") must be 2201 (910B3) or 3510 (950PR)");
 }
@@ -273,7 +274,9 @@ SsdForwardTiling PlanSsdForward(const SsdForwardCall& call, const ChipBudget& ch
   Require(LayOutVector(&tiling, on_chip) <= chip.ub_bytes, "Unified Buffer bytes", tiling.ub.bytes,
           "exceed the chip's");
   Require(LayOutCube(&tiling) <= chip.l1_bytes, "L1 bytes", tiling.l1.bytes, "exceed the chip's");
-  const int32_t widest = 128 / tiling.headdim16;
+  // Half of L0C holds y, twice when one head leaves room for it; so many heads go out side by side.
+  tiling.l0c_y_bytes = chip.l0c_bytes / 2;
+  const int32_t widest = static_cast<int32_t>(tiling.l0c_y_bytes / 2) / (kChunk * tiling.headdim16 * 4);
   tiling.heads_per_store = std::max(1, std::min(tiling.heads_per_task, widest));
   LayOutRings(&tiling);
   return tiling;

@@ -13,7 +13,7 @@ namespace vmamba2 {
 struct ChipBudget {
   int32_t arch;  // 2201 or 3510
   int32_t cube_cores;
-  uint32_t ub_bytes, l1_bytes;
+  uint32_t ub_bytes, l1_bytes, l0c_bytes;
 };
 
 // The budget of a chip by architecture; throws std::invalid_argument for one that is not known.

@@ -106,6 +106,7 @@ struct SsdForwardTiling {
   int32_t state_on_chip;
   int32_t direct;           // 950PR: W and the states go from UB to L1, cb from L0C to UB, not through rings
   int32_t heads_per_store;  // heads side by side in L0C
+  uint32_t l0c_y_bytes;     // of L0C for y, behind the other products
   RingLayout ring;
   VectorLayout ub;
   CubeLayout l1;
