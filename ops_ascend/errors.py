@@ -193,8 +193,12 @@ def operator_errors(
     return compare(scan, tensors, ("y",), backend, gradients)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the error table of the command line's operator, dtype, backend and device."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the error table of the command line's operator, dtype, backend and device.
+
+    Returns:
+        0; or 1, with the sentence, when the backend cannot run the operator or has no backward.
+    """
     parser = argparse.ArgumentParser(prog="python -m ops_ascend.errors", description=__doc__.split("\n")[0])
     parser.add_argument("--op", choices=("ssd_scan", "ssd_cross_scan", "selective_scan"), default="ssd_scan")
     parser.add_argument("--dtype", choices=tuple(DTYPES), default="float32")
@@ -203,13 +207,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--outputs-only", action="store_true", help="for a backend without a backward")
     options = parser.parse_args(arguments)
     gradients = not options.outputs_only
-    rows = operator_errors(options.op, DTYPES[options.dtype], options.backend, options.device, gradients)
+    try:
+        rows = operator_errors(options.op, DTYPES[options.dtype], options.backend, options.device, gradients)
+    except (NotImplementedError, ValueError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
     write = sys.stdout.write
     write(f"{options.op}, {options.dtype}, backend {options.backend} on {options.device}, against float64\n")
     write(f"{'tensor':<16}{'relative RMS':>14}{'max abs':>12}{'1 - cosine':>12}\n")
     for row in rows:
         write(f"{row.name:<16}{row.relative_rms:>14.1e}{row.max_abs:>12.1e}{1 - row.cosine:>12.1e}\n")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -197,7 +197,7 @@ CORES = {"910B3": 20, "950PR": 32}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table; exit code 1 when the twin has a finding."""
+    """Print the table; exit code 1, and the sentence, when the twin has a finding or refuses a shape."""
     parser = argparse.ArgumentParser(prog="python -m ops_ascend.modelled", description=__doc__.split("\n")[0])
     parser.add_argument("--chip", choices=sorted(CORES), default="910B3")
     parser.add_argument("--suite", choices=[*SUITES, "all"], default="all")
@@ -220,7 +220,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for shape in shapes:
             try:
                 row, trace = count(shape, options, CORES[given.chip])
-            except twin.TwinError as error:
+            except (twin.TwinError, NotImplementedError, ValueError) as error:
                 sys.stderr.write(f"{error}\n")
                 return 1
             write(f"{_row(row)}\n")

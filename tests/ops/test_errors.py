@@ -4,6 +4,7 @@ import sys
 import pytest
 import torch
 
+from ops_ascend import errors
 from ops_ascend.errors import tensor_error
 
 
@@ -43,3 +44,8 @@ def test_the_command_compares_the_outputs_of_a_backend_without_a_backward(op):
     rows = {line.split()[0]: float(line.split()[1]) for line in lines[2:]}
     assert set(rows) == ({"y", "final_states"} if op == "ssd_scan" else {"y"})
     assert all(0 < error < 1e-5 for error in rows.values())
+
+
+def test_the_command_answers_a_backend_that_cannot_with_one_sentence(capsys):
+    assert errors.main(["--op", "ssd_scan", "--backend", "ascendc"]) == 1
+    assert capsys.readouterr().err.startswith("ssd_scan: backend 'ascendc' cannot run here: ")

@@ -51,3 +51,9 @@ def test_the_command_prints_a_row_and_writes_a_trace(capsys, tmp_path):
     assert "all times are modelled" in out
     assert "2 256 16 64 4 64" in out
     assert json.loads(trace.read_text())["traceEvents"]
+
+
+def test_a_refused_shape_is_one_sentence(capsys):
+    assert modelled.main(["--shape", "1", "64", "4", "300", "2", "64"]) == 1
+    error = capsys.readouterr().err
+    assert error == "ssd_scan: backend 'twin' cannot run this: headdim (300) must be 1 to 256\n"
