@@ -1,4 +1,5 @@
-// core.h -- the machine that instructions are written against: one block = an AIC and two AIVs.
+// core.h -- the machine that instructions are written against: one block = an AIC and two AIVs, or a single
+// AIV in a vector-only launch.
 //
 // A kernel's scalar program runs in a fiber per core. An instruction checks its parameters when it is called
 // and ends in Core::issue, which queues `work` on a pipe; the scheduler runs `work` later, in an adversarial
@@ -46,7 +47,8 @@ class Core {
   int block = 0;
   int sub = 0;  // 0 or 1 on an AIV, 0 on the AIC
   int blocks = 0;
-  Modes modes;  // a wrapper copies what it needs into its `work` at issue
+  int aivs = kSubCores;  // of a block; 1 in a vector-only launch, which has no AIC
+  Modes modes;           // a wrapper copies what it needs into its `work` at issue
 
   // A refused call. operand may be "", then value is ignored: "kernel, block 0 AIC, Add: must run on an AIV".
   [[noreturn]] void fault(const char* instruction, const std::string& operand, const std::string& value,

@@ -30,6 +30,10 @@ Linear vector_line(VectorOp op) {
       return {31, 2.0};  // PTO vexp; Ln and Sqrt assumed alike
     case VectorOp::kAxpy:
       return {25, 2.3};  // assumed as vmul: it reads two operands
+    case VectorOp::kMulAdd:
+      return {29, 4.0};  // PTO vmla: 11 and the 18 that its other starts share
+    case VectorOp::kMulAddStrided:
+      return {29, 6.0};  // PTO vmla, likewise
     case VectorOp::kCast:
       return {28, 1.0};  // assumed as vmuls
     case VectorOp::kDuplicate:
@@ -40,6 +44,18 @@ Linear vector_line(VectorOp op) {
       return {28, 1.0};  // assumed as vadds
     case VectorOp::kSelect:
       return {27, 2.0};  // PTO vsel
+    case VectorOp::kBits:
+      return {20, 2.0};  // PTO vand, vor: 2 and the 18 that its other starts share
+    case VectorOp::kNot:
+      return {20, 1.0};  // PTO vnot, likewise
+    case VectorOp::kTranspose:
+      return {27, 24.0};  // PTO scatter_vnchwconv: 9 to start, likewise
+    case VectorOp::kBlockReduce:
+      return {38, 1.0};  // PTO vcgadd
+    case VectorOp::kBlockReduceHalf:
+      return {41, 7.0};  // PTO vcgadd on half
+    case VectorOp::kRepeatReduce:
+      return {46, 7.0};  // PTO vcadd
   }
   return {0, 0};
 }

@@ -23,11 +23,19 @@ enum class VectorOp : uint8_t {
   kScalar,  // Adds, Muls, Maxs, Mins, Relu, Abs
   kExp,     // Exp, Ln, Sqrt
   kAxpy,    // dst += src * scalar
+  kMulAdd,
+  kMulAddStrided,  // any operand not one dense run
   kCast,
   kDuplicate,
   kCopy,  // UB -> UB in mask form
   kBrcb,
   kSelect,  // Select, Compare
+  kBits,    // And, Or
+  kNot,
+  kTranspose,    // sixteen blocks per repeat
+  kBlockReduce,  // one sum per block of 32 B
+  kBlockReduceHalf,
+  kRepeatReduce,  // one sum per repeat
 };
 
 Cost vector_cost(VectorOp op, uint64_t repeats);

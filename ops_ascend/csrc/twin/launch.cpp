@@ -17,9 +17,9 @@ constexpr size_t kListedBlocks = 64;
 double us(double cycles) { return cycles / chip().clock_ghz / 1000; }
 
 // Blocks start in order, each on the core that is free first.
-double makespan_us(const std::vector<double>& block_us) {
+double makespan_us(const std::vector<double>& block_us, int cores) {
   std::priority_queue<double, std::vector<double>, std::greater<double>> free_at;
-  for (int i = 0; i < chip().aic_cores; ++i) free_at.push(0);
+  for (int i = 0; i < cores; ++i) free_at.push(0);
   double last = 0;
   for (double duration : block_us) {
     const double end = free_at.top() + duration;
@@ -32,7 +32,8 @@ double makespan_us(const std::vector<double>& block_us) {
 
 std::string timeline_json(const Machine& host, const std::vector<double>& block_us) {
   const GmBytes gm = gm_bytes(host.counters);
-  const double cores_us = makespan_us(block_us);
+  const int cores = chip().aic_cores * (host.vector_only ? kSubCores : 1);
+  const double cores_us = makespan_us(block_us, cores);
   const double hbm_us = static_cast<double>(gm.compulsory + gm.other) / hbm_bytes_per_us();
   const double ring_us = static_cast<double>(gm.ring) * ring_us_per_byte();
   double total = 0, least = 0, most = 0;
@@ -46,7 +47,7 @@ std::string timeline_json(const Machine& host, const std::vector<double>& block_
   const double mean = block_us.empty() ? 0 : total / static_cast<double>(block_us.size());
   std::string out = "\"label\": \"modelled\", \"clock_ghz\": " + json_number(chip().clock_ghz);
   out += ", \"clock_assumed\": " + std::string(kIs3510 ? "true" : "false");
-  out += ", \"cores\": " + std::to_string(chip().aic_cores) + ", \"cores_us\": " + json_number(cores_us);
+  out += ", \"cores\": " + std::to_string(cores) + ", \"cores_us\": " + json_number(cores_us);
   out += ", \"hbm_us\": " + json_number(hbm_us) + ", \"ring_us\": " + json_number(ring_us);
   out += ", \"duration_us\": " + json_number(std::max(cores_us, hbm_us));
   out += ", \"block_us\": {\"least\": " + json_number(least) + ", \"mean\": " + json_number(mean);
@@ -79,7 +80,7 @@ Report launch(const char* kernel, int blocks, const std::vector<GmBuffer>& buffe
         std::string(kernel) + ", launch: blocks (" + std::to_string(blocks) + ") must be at least 1";
     return report;
   }
-  auto host = std::make_unique<Machine>(kernel, blocks, buffers, options.seed);
+  auto host = std::make_unique<Machine>(kernel, blocks, buffers, options.seed, options.vector_only);
   UnderWay under_way(host.get());
   std::vector<double> block_us;
   const int simulated = options.only_blocks > 0 ? std::min(blocks, options.only_blocks) : blocks;

@@ -19,9 +19,10 @@ struct GmBuffer {
 };
 
 struct Options {
-  uint64_t seed = 0;    // of the order in which pipes run
-  bool trace = false;   // fill Report::trace_json with block 0
-  int only_blocks = 0;  // simulate the first that many blocks only; 0 = all
+  uint64_t seed = 0;         // of the order in which pipes run
+  bool trace = false;        // fill Report::trace_json with block 0
+  int only_blocks = 0;       // simulate the first that many blocks only; 0 = all
+  bool vector_only = false;  // a block is one AIV: no AIC, no second AIV, all vector cores of the chip work
 };
 
 struct Report {

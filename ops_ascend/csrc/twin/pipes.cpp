@@ -54,8 +54,9 @@ bool CoreState::drained() const {
   return true;
 }
 
-Machine::Machine(const char* name, int blocks, const std::vector<GmBuffer>& buffers, uint64_t seed)
-    : kernel(name), memories(buffers), scheduler(seed) {
+Machine::Machine(const char* name, int blocks, const std::vector<GmBuffer>& buffers, uint64_t seed,
+                 bool only_vector)
+    : kernel(name), vector_only(only_vector), memories(buffers), scheduler(seed) {
   for (int slot = 0; slot < kCoresPerBlock; ++slot) {
     CoreState& state = cores[slot];
     state.slot = slot;
@@ -65,6 +66,7 @@ Machine::Machine(const char* name, int blocks, const std::vector<GmBuffer>& buff
     state.core.kind = slot == 0 ? CoreKind::kAic : CoreKind::kAiv;
     state.core.sub = slot == 0 ? 0 : slot - 1;
     state.core.blocks = blocks;
+    state.core.aivs = vector_only ? 1 : kSubCores;
   }
 }
 
@@ -82,6 +84,7 @@ void Machine::start_block(int block, const std::function<void()>& program) {
       queue.head = queue.count = 0;
       for (Bound& left : queue.left) left = Bound{};
     }
+    if (vector_only && state.slot != 1) continue;  // its program never starts, so it counts as finished
     state.fiber.start([this, &state, &program] {
       try {
         if (!cancelling) program();

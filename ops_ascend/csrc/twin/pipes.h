@@ -60,7 +60,8 @@ struct CoreState {
 };
 
 struct Machine {
-  Machine(const char* kernel, int blocks, const std::vector<GmBuffer>& buffers, uint64_t seed);
+  Machine(const char* kernel, int blocks, const std::vector<GmBuffer>& buffers, uint64_t seed,
+          bool vector_only);
 
   // Returns the block's modelled cycles; throws Fault.
   double run_block(int block, bool record, const std::function<void()>& program);
@@ -82,6 +83,7 @@ struct Machine {
   Executing executing(CoreState& state, Pipe pipe, const char* instruction);
 
   const char* kernel;
+  const bool vector_only;
   Memories memories;
   History history;
   Timeline timeline;

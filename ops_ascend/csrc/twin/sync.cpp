@@ -32,6 +32,10 @@ void check_event(const Core& core, const char* instruction, Pipe src, Pipe dst, 
 }
 
 void check_cross(const Core& core, const char* instruction, int mode, Pipe pipe, int id) {
+  if (core.aivs == 1) {
+    core.fault(instruction, "", "",
+               "must not be called in a vector-only launch: the block has no other core");
+  }
   if (mode == 0 || mode == 1) {
     core.fault(instruction, "modeId", std::to_string(mode),
                "is not in the twin's subset: use 2, or 4 on 3510");

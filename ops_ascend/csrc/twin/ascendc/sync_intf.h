@@ -87,18 +87,18 @@ __aicore__ inline void CrossCoreWaitFlag(uint16_t flagId) {
 
 __aicore__ inline void InitSocState() {}
 
-// AIC: the block; AIV: counts all AIVs of the launch.
+// AIC: the block; AIV: counts all AIVs of the launch, so it is the block when a block is one AIV.
 __aicore__ inline int64_t GetBlockIdx() {
   const twin::Core& core = twin::current();
-  return core.kind == twin::CoreKind::kAic ? core.block : core.block * twin::kSubCores + core.sub;
+  return core.kind == twin::CoreKind::kAic ? core.block : core.block * core.aivs + core.sub;
 }
 __aicore__ inline int64_t GetBlockNum() { return twin::current().blocks; }
 __aicore__ inline int64_t GetSubBlockIdx() { return twin::current().sub; }
 __aicore__ inline int64_t GetSubBlockNum() {
-  return twin::current().kind == twin::CoreKind::kAic ? 1 : twin::kSubCores;
+  return twin::current().kind == twin::CoreKind::kAic ? 1 : twin::current().aivs;
 }
 __aicore__ inline int64_t GetTaskRatio() {
-  return twin::current().kind == twin::CoreKind::kAic ? 1 : twin::kSubCores;
+  return twin::current().kind == twin::CoreKind::kAic ? 1 : twin::current().aivs;
 }
 
 template <typename T>

@@ -100,6 +100,12 @@ class LocalTensor {
     return other;
   }
 
+  // An address in the tensor's memory, as the chips count it.
+  __aicore__ inline uint64_t GetPhyAddr() const { return place_.begin + offset_; }
+  __aicore__ inline uint64_t GetPhyAddr(const uint32_t offset) const {
+    return GetPhyAddr() + uint64_t{offset} * sizeof(T);
+  }
+
   __aicore__ inline int32_t GetPosition() const { return static_cast<int32_t>(position_); }
   __aicore__ inline uint32_t GetSize() const {
     return static_cast<uint32_t>((place_.bytes - offset_) / sizeof(T));

@@ -111,14 +111,8 @@ void binary_repeat(const char* name, const AscendC::LocalTensor<T>& dst, const A
                    const AscendC::LocalTensor<T>& src1, M mask, const Wide<uint8_t>& repeats,
                    const AscendC::BinaryRepeatParams& p, F f) {
   const Shape shape = masked_shape(name, mask, repeats, sizeof(T));
-  binary<T>(shape,
-            strided(name, TensorView::of(dst, "dst"), sizeof(T), p.dstBlkStride, p.dstRepStride,
-                    "dstBlkStride", "dstRepStride"),
-            strided(name, TensorView::of(src0, "src0"), sizeof(T), p.src0BlkStride, p.src0RepStride,
-                    "src0BlkStride", "src0RepStride"),
-            strided(name, TensorView::of(src1, "src1"), sizeof(T), p.src1BlkStride, p.src1RepStride,
-                    "src1BlkStride", "src1RepStride"),
-            f);
+  const auto [to, left, right] = binary_operands(name, dst, src0, src1, p);
+  binary<T>(shape, to, left, right, f);
 }
 
 }  // namespace twin::api

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <initializer_list>
 #include <vector>
 
@@ -97,6 +98,20 @@ Strided strided(const char* instruction, const Operand& at, uint32_t size, const
   in_range(instruction, blk_name, blk, 0, static_cast<B>(~B{0}));
   in_range(instruction, rep_name, rep, 0, rep_max);
   return Strided{at, size, uint64_t{blk} * kBlockBytes, uint64_t{rep} * kBlockBytes};
+}
+
+// dst, src0 and src1 of the repeat form.
+template <typename T, typename U>
+std::array<Strided, 3> binary_operands(const char* name, const AscendC::LocalTensor<T>& dst,
+                                       const AscendC::LocalTensor<U>& src0,
+                                       const AscendC::LocalTensor<U>& src1,
+                                       const AscendC::BinaryRepeatParams& p) {
+  return {strided(name, TensorView::of(dst, "dst"), sizeof(T), p.dstBlkStride, p.dstRepStride, "dstBlkStride",
+                  "dstRepStride"),
+          strided(name, TensorView::of(src0, "src0"), sizeof(U), p.src0BlkStride, p.src0RepStride,
+                  "src0BlkStride", "src0RepStride"),
+          strided(name, TensorView::of(src1, "src1"), sizeof(U), p.src1BlkStride, p.src1RepStride,
+                  "src1BlkStride", "src1RepStride")};
 }
 
 // The contiguous pieces of one repeat, in lanes, cut where any operand jumps from block to block.

@@ -78,6 +78,19 @@ void overlap(Registry& r) {
       Brcb(ub(0), ub(0), 2, {1, 8});
     });
   });
+  r.fault("mul_add_running_sum", "must not let a repeat write what another wrote", [](const Gm&) {
+    on_aiv([&] {
+      operands();
+      MulAddDst(ub(0), ub(4096), ub(8192), 64, 4, {1, 1, 1, 0, 8, 8});
+    });
+  });
+  r.fault("mul_add_never_written", "dst (UB bytes 12288..12543) must be written before it is read",
+          [](const Gm&) {
+            on_aiv([&] {
+              operands();
+              MulAddDst(ub(12288), ub(4096), ub(8192), 64);
+            });
+          });
   r.clean("in_place", [](const Gm&) {
     on_aiv([&] {
       operands();

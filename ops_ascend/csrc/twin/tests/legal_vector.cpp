@@ -76,6 +76,21 @@ void elementwise(Registry& r) {
             Maxs(ub(8192), ub(8192), 0.125f, 512);
           }),
           gives([](F x, F, uint32_t i) { return std::max(x[i], 0.125f); }));
+  r.legal("mul_add", on_floats([] { MulAddDst(ub(8192), ub(0), ub(4096), 509); }),
+          gives([](F x, F y, uint32_t i) { return i < 509 ? 5.0f + x[i] * y[i] : 5.0f; }));
+  r.legal("mul_add_row", on_floats([] { MulAddDst(ub(8192), ub(0), ub(4096), 48, 8, {1, 1, 1, 8, 8, 0}); }),
+          gives([](F x, F y, uint32_t i) { return i % 64 < 48 ? 5.0f + x[i] * y[i % 64] : 5.0f; }));
+  r.legal("mul_add_in_place", on_floats([] {
+            const uint64_t mask[2] = {0xff, 0};
+            MulAddDst(ub(8192), ub(8192), ub(0), mask, 8, {1, 1, 1, 8, 8, 8});
+          }),
+          gives([](F x, F, uint32_t i) { return i % 64 < 8 ? 5.0f + 5.0f * x[i] : 5.0f; }));
+  r.legal("mul_add_halves", on_floats([] {
+            Cast(ub<half>(12288), ub(0), RoundMode::CAST_RINT, 512);
+            PipeBarrier<PIPE_V>();
+            MulAddDst(ub(8192), ub<half>(12288), ub<half>(12288), 64, 8, {1, 1, 1, 8, 4, 4});
+          }),
+          gives([](F x, F, uint32_t i) { return 5.0f + x[i] * x[i]; }));
   r.legal("axpy", on_floats([] { Axpy(ub(8192), ub(0), 0.5f, 512); }),
           gives([](F x, F, uint32_t i) { return 5.0f + 0.5f * x[i]; }));
 }

@@ -14,11 +14,15 @@ const Registry& registry() {
     add_memory_faults(r);
     add_parameter_faults(r);
     add_vector_faults(r);
+    add_reduce_faults(r);
+    add_bit_faults(r);
     add_cube_faults(r);
     add_sync_faults(r);
     add_race_faults(r);
     add_legal_moves(r);
     add_legal_vector(r);
+    add_legal_reduce(r);
+    add_legal_bits(r);
     add_legal_cube(r);
     return r;
   }();
@@ -72,6 +76,7 @@ std::string run(const Case& test, uint64_t seed) {
                  address(host.out), address(host.out16), address(host.work)};
   twin::Options options;
   options.seed = seed;
+  options.vector_only = test.vector_only;
   const twin::Report report =
       twin::launch(test.name.c_str(), test.blocks, buffers, options, [&test, &gm] { test.kernel(gm); });
   if (!report.fault.empty() || !test.check) return report.fault;

@@ -43,12 +43,17 @@ struct Case {
   Kernel kernel;
   Check check;
   int blocks = 1;
+  bool vector_only = false;
 };
 
 class Registry {
  public:
   void fault(const char* name, const char* expects, Kernel kernel, int blocks = 1) {
     cases_.push_back({name, expects, std::move(kernel), nullptr, blocks});
+  }
+  // Blocks of one AIV.
+  void vector_only(const char* name, Kernel kernel, Check check, const char* expects, int blocks) {
+    cases_.push_back({name, expects, std::move(kernel), std::move(check), blocks, true});
   }
   void clean(const char* name, Kernel kernel, int blocks = 1) {
     cases_.push_back({name, "", std::move(kernel), nullptr, blocks});
@@ -65,11 +70,15 @@ class Registry {
 void add_memory_faults(Registry& registry);
 void add_parameter_faults(Registry& registry);
 void add_vector_faults(Registry& registry);
+void add_reduce_faults(Registry& registry);
+void add_bit_faults(Registry& registry);
 void add_cube_faults(Registry& registry);
 void add_sync_faults(Registry& registry);
 void add_race_faults(Registry& registry);
 void add_legal_moves(Registry& registry);
 void add_legal_vector(Registry& registry);
+void add_legal_reduce(Registry& registry);
+void add_legal_bits(Registry& registry);
 void add_legal_cube(Registry& registry);
 
 template <typename T>
