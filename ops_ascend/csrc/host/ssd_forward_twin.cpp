@@ -3,80 +3,30 @@
 //
 // Results are JSON, valid until the next call from the same thread: {"fault": "...", "report": {...}}.
 #include <cstdint>
-#include <cstring>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "host/operand_types.h"
+#include "host/twin_call.h"
 #include "ssd_forward.h"
 #include "ssd_forward_plan.h"
-#include "twin/launch.h"
 
 namespace {
 
-using vmamba2::DType;
+using vmamba2::Element;
 using vmamba2::SsdForwardAddresses;
 using vmamba2::SsdForwardCall;
 using vmamba2::SsdForwardTiling;
+using vmamba2::TwinOptions;
 
-enum Buffer { kX, kDt, kA, kB, kC, kD, kZ, kBias, kInitial, kResets, kY, kFinal, kCheckpoints, kBuffers };
-constexpr const char* kNames[kBuffers] = {
-    "x", "dt",           "A",          "B", "C", "D", "z", "dt_bias", "initial_states", "resets",
-    "y", "final_states", "checkpoints"};
-
-struct Buffers {
-  void* data[kBuffers];
-  int64_t bytes[kBuffers];
-};
-
-struct TwinOptions {
-  int64_t seed;
-  int64_t trace;
-  int64_t only_blocks;
-};
-
-thread_local std::string answer;
-thread_local std::string trace;
-
-std::string Quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-    }
-    out += c == '\n' ? ' ' : c;
-  }
-  return out + "\"";
-}
-
-uint32_t ElementBytes(int32_t dtype) { return dtype == static_cast<int32_t>(DType::kFloat32) ? 4 : 2; }
-
-std::vector<twin::GmBuffer> Register(const SsdForwardTiling& tiling, const Buffers& buffers,
-                                     std::vector<uint8_t>* workspace) {
-  std::vector<twin::GmBuffer> registered;
-  for (int i = 0; i < kBuffers; ++i) {
-    if (buffers.data[i] == nullptr) {
-      continue;
-    }
-    twin::GmBuffer gm;
-    gm.name = kNames[i];
-    gm.data = buffers.data[i];
-    gm.bytes = static_cast<uint64_t>(buffers.bytes[i]);
-    const bool typed = i == kX || i == kB || i == kC || i == kZ || i == kY;
-    gm.granule = i == kDt ? ElementBytes(tiling.dt_dtype) : (typed ? ElementBytes(tiling.dtype) : 4);
-    gm.kind = i >= kY ? twin::GmBuffer::kOutput : twin::GmBuffer::kInput;
-    registered.push_back(gm);
-  }
-  workspace->resize(static_cast<size_t>(tiling.workspace_bytes));
-  twin::GmBuffer gm;
-  gm.name = "workspace";
-  gm.data = workspace->data();
-  gm.bytes = workspace->size();
-  gm.granule = 32;
-  gm.kind = twin::GmBuffer::kWorkspace;
-  registered.push_back(gm);
-  return registered;
-}
+constexpr int kInputs = 10, kBuffers = 13;
+constexpr vmamba2::BufferSlot kSlots[kBuffers] = {
+    {"x", Element::kTensor},         {"dt", Element::kDt},         {"A", Element::kFloat},
+    {"B", Element::kTensor},         {"C", Element::kTensor},      {"D", Element::kFloat},
+    {"z", Element::kTensor},         {"dt_bias", Element::kFloat}, {"initial_states", Element::kFloat},
+    {"resets", Element::kFloat},     {"y", Element::kTensor},      {"final_states", Element::kFloat},
+    {"checkpoints", Element::kFloat}};
+using Buffers = vmamba2::Buffers<kBuffers>;
 
 // The workspace as it is between two launches.
 std::vector<twin::GmBuffer> Filled(std::vector<twin::GmBuffer> buffers) {
@@ -108,54 +58,49 @@ Reports Run(const SsdForwardTiling& tiling, const SsdForwardAddresses& gm,
   return reports;
 }
 
-Reports Dispatch(const SsdForwardTiling& t, const SsdForwardAddresses& gm,
-                 const std::vector<twin::GmBuffer>& buffers, const twin::Options& options) {
-  const DType type = static_cast<DType>(t.dtype);
-  if (type == DType::kFloat16) {
-    return Run<half, half>(t, gm, buffers, options);
-  }
-  if (type == DType::kBFloat16) {
-    return Run<bfloat16_t, bfloat16_t>(t, gm, buffers, options);
-  }
-  return t.operand_dtype == 0 ? Run<float, float>(t, gm, buffers, options)
-                              : Run<float, half>(t, gm, buffers, options);
+SsdForwardTiling Plan(const SsdForwardCall& call) {
+  return vmamba2::PlanSsdForward(call, vmamba2::BudgetOf(__NPU_ARCH__));
 }
 
 std::string RunTwin(const SsdForwardCall& call, const Buffers& buffers, const TwinOptions& options) {
-  const SsdForwardTiling tiling = vmamba2::PlanSsdForward(call, vmamba2::BudgetOf(__NPU_ARCH__));
+  const SsdForwardTiling tiling = Plan(call);
+  std::vector<twin::GmBuffer> registered =
+      vmamba2::Registered(kSlots, kInputs, buffers, tiling.dtype, tiling.dt_dtype);
   std::vector<uint8_t> workspace;
-  const std::vector<twin::GmBuffer> registered = Register(tiling, buffers, &workspace);
-  const auto at = [&buffers](Buffer which) { return static_cast<uint8_t*>(buffers.data[which]); };
-  const SsdForwardAddresses gm{at(kX), at(kDt),    at(kA),           at(kB),          at(kC),
-                               at(kD), at(kZ),     at(kBias),        at(kInitial),    at(kResets),
-                               at(kY), at(kFinal), at(kCheckpoints), workspace.data()};
-  const twin::Options run{static_cast<uint64_t>(options.seed), options.trace != 0,
-                          static_cast<int>(options.only_blocks)};
-  const Reports reports = Dispatch(tiling, gm, registered, run);
-  const auto json = [](const twin::Report& report) {
-    return report.json.empty() ? std::string("null") : report.json;
-  };
-  trace = reports.last.trace_json;
-  return "{\"fault\": " + Quoted(reports.first.fault + reports.last.fault) +
-         ", \"first_report\": " + json(reports.first) + ", \"report\": " + json(reports.last) + "}";
-}
-
-std::string Refusal(const std::exception& error) {
-  return std::string("{\"refused\": ") + Quoted(error.what()) + "}";
+  registered.push_back(vmamba2::Workspace(&workspace, tiling.workspace_bytes));
+  const auto at = [&buffers](int which) { return buffers.At(which); };
+  const SsdForwardAddresses gm{at(0), at(1), at(2), at(3),  at(4),  at(5),  at(6),
+                               at(7), at(8), at(9), at(10), at(11), at(12), workspace.data()};
+  Reports reports;
+  vmamba2::WithOperandTypes(tiling, [&](auto types) {
+    using Types = decltype(types);
+    reports = Run<typename Types::Tensor, typename Types::Operand>(tiling, gm, registered,
+                                                                   vmamba2::LaunchOptions(options));
+  });
+  vmamba2::newest_trace = reports.last.trace_json;
+  return "{\"fault\": " + vmamba2::Quoted(reports.first.fault + reports.last.fault) +
+         ", \"first_report\": " + vmamba2::ReportJson(reports.first) +
+         ", \"report\": " + vmamba2::ReportJson(reports.last) + "}";
 }
 
 std::string TilingJson(const SsdForwardTiling& t) {
-  const auto field = [](const char* name, int64_t value) {
-    return "\"" + std::string(name) + "\": " + std::to_string(value);
-  };
-  return "{" + field("tasks", t.ntasks) + ", " + field("blocks", t.blocks) + ", " + field("parts", t.parts) +
-         ", " + field("heads_per_task", t.heads_per_task) + ", " +
-         field("heads_per_store", t.heads_per_store) + ", " + field("state_on_chip", t.state_on_chip) + ", " +
-         field("epilogue", t.epilogue) + ", " + field("direct", t.direct) + ", " +
-         field("segments", t.segments) + ", " + field("nchunks", t.nchunks) + ", " +
-         field("ncheckpoints", t.ncheckpoints) + ", " + field("ub_bytes", t.ub.bytes) + ", " +
-         field("l1_bytes", t.l1.bytes) + ", " + field("ring_bytes", t.ring.bytes) + ", " +
-         field("workspace_bytes", t.workspace_bytes) + "}";
+  return vmamba2::IntegersJson()
+      .Add("tasks", t.ntasks)
+      .Add("blocks", t.blocks)
+      .Add("parts", t.parts)
+      .Add("heads_per_task", t.heads_per_task)
+      .Add("heads_per_store", t.heads_per_store)
+      .Add("state_on_chip", t.state_on_chip)
+      .Add("epilogue", t.epilogue)
+      .Add("direct", t.direct)
+      .Add("segments", t.segments)
+      .Add("nchunks", t.nchunks)
+      .Add("ncheckpoints", t.ncheckpoints)
+      .Add("ub_bytes", t.ub.bytes)
+      .Add("l1_bytes", t.l1.bytes)
+      .Add("ring_bytes", t.ring.bytes)
+      .Add("workspace_bytes", t.workspace_bytes)
+      .Text();
 }
 
 }  // namespace
@@ -166,25 +111,15 @@ extern "C" {
 int vmamba2_arch() { return __NPU_ARCH__; }
 
 const char* vmamba2_ssd_forward_tiling(const SsdForwardCall* call) {
-  try {
-    answer = TilingJson(vmamba2::PlanSsdForward(*call, vmamba2::BudgetOf(__NPU_ARCH__)));
-  } catch (const std::invalid_argument& error) {
-    answer = Refusal(error);
-  }
-  return answer.c_str();
+  return vmamba2::Answered([=] { return TilingJson(Plan(*call)); });
 }
 
 const char* vmamba2_twin_ssd_forward(const SsdForwardCall* call, const Buffers* buffers,
                                      const TwinOptions* options) {
-  try {
-    answer = RunTwin(*call, *buffers, *options);
-  } catch (const std::invalid_argument& error) {
-    answer = Refusal(error);
-  }
-  return answer.c_str();
+  return vmamba2::Answered([=] { return RunTwin(*call, *buffers, *options); });
 }
 
-const char* vmamba2_twin_trace() { return trace.c_str(); }
+const char* vmamba2_twin_trace() { return vmamba2::newest_trace.c_str(); }
 
 }  // extern "C"
 #pragma GCC visibility pop

@@ -1,12 +1,12 @@
-// arch.h -- what the two chips do differently, seen from the kernels: operand layouts in L1, loads into L0,
-// stores from L0C.
+// arch.h -- what the two chips do differently, seen from the kernels: operand layouts in L1 and stores from
+// L0C; the loads into L0 are in operand_loads.h.
 //
 // 910B3 (dav-2201) keeps L0A in Zz order and transposes float32 in pairs of neighbouring fractals, so left
 // operands and transposed operands lie in L1 as 16-row panels (Zz): every plain load is then one contiguous
 // burst. 950PR (dav-3510) keeps L0A in Nz order and one LoadData call transposes, so everything lies in Nz.
 //
-// A "panel" tile of 64 rows and w columns is [4][w / C0][16][C0]; an "nz" tile of r rows is [w / C0][r][C0];
-// C0 elements are 32 bytes. L0B is Zn on both chips: [k / C0][n / 16][16][C0].
+// A "panel" tile of r rows and w columns is [r / 16][w / C0][16][C0]; an "nz" tile is [w / C0][r][C0]; C0
+// elements are 32 bytes. L0B is Zn on both chips: [k / C0][n / 16][16][C0].
 #ifndef VMAMBA2_ARCH_H
 #define VMAMBA2_ARCH_H
 
@@ -34,118 +34,6 @@ constexpr bool kHasDirectPaths = false;
 // Elements of one 512-byte fractal.
 template <typename Op>
 constexpr int32_t kFractal = kFractalRows * kC0<Op>;
-
-// L0A <- a left operand of 64 rows and `columns` columns (panels on 2201, nz on 3510).
-template <typename Op>
-__aicore__ inline void LoadLeft(const AscendC::LocalTensor<Op>& dst, const AscendC::LocalTensor<Op>& src,
-                                int32_t columns) {
-#if __NPU_ARCH__ == 3510
-  AscendC::LoadData2DParamsV2 load;
-  load.mStep = kChunkFractals;
-  load.kStep = columns / kC0<Op>;
-  load.srcStride = kChunkFractals;
-  load.dstStride = kChunkFractals;
-  AscendC::LoadData(dst, src, load);
-#else
-  AscendC::LoadData2DParams load;
-  load.repeatTimes = kChunkFractals * (columns / kC0<Op>);
-  load.srcStride = 1;
-  AscendC::LoadData(dst, src, load);
-#endif
-}
-
-// L0A <- rows [first, first + rows) of the transpose of a tile of 64 rows (the products' inner axis) and
-// `columns` columns.
-template <typename Op>
-__aicore__ inline void LoadLeftTransposed(const AscendC::LocalTensor<Op>& dst,
-                                          const AscendC::LocalTensor<Op>& src, int32_t columns, int32_t first,
-                                          int32_t rows) {
-#if __NPU_ARCH__ == 3510
-  (void)columns;
-  AscendC::LoadData2DParamsV2 load;
-  load.kStartPosition = static_cast<uint32_t>(first / kC0<Op>);
-  load.mStep = kChunkFractals;
-  load.kStep = rows / kC0<Op>;
-  load.srcStride = kChunkFractals;
-  load.dstStride = rows / kFractalRows;
-  load.ifTranspose = true;
-  AscendC::LoadData(dst, src, load);
-#else
-  for (int32_t panel = 0; panel < kChunkFractals; ++panel) {
-    const int32_t start = (panel * columns + first) / kFractalRows;
-    const int32_t repeats = rows / kFractalRows;
-    const int32_t gap = kChunk / kC0<Op> - 1;
-    if constexpr (sizeof(Op) == 4) {
-      AscendC::LoadData2dTransposeParams load(start, repeats, 1, gap, 0);
-      AscendC::LoadDataWithTranspose(dst[2 * panel * kFractal<Op>], src, load);
-    } else {
-      AscendC::LoadData2DParams load(start, repeats, 1, 0, gap, true, 0);
-      AscendC::LoadData(dst[panel * kFractal<Op>], src, load);
-    }
-  }
-#endif
-}
-
-// L0B <- columns [first, first + count) of src^T, where src is an nz tile of `rows` rows (the product's
-// columns) and `inner` columns.
-template <typename Op>
-__aicore__ inline void LoadRight(const AscendC::LocalTensor<Op>& dst, const AscendC::LocalTensor<Op>& src,
-                                 int32_t rows, int32_t inner, int32_t first, int32_t count) {
-#if __NPU_ARCH__ == 3510
-  AscendC::LoadData2DParamsV2 load;
-  load.mStartPosition = static_cast<uint32_t>(first / kFractalRows);
-  load.mStep = count / kFractalRows;
-  load.kStep = inner / kC0<Op>;
-  load.srcStride = rows / kFractalRows;
-  load.dstStride = count / kFractalRows;
-  AscendC::LoadData(dst, src, load);
-#else
-  AscendC::LoadData2DParams load;
-  load.srcStride = 1;
-  if (count == rows) {
-    load.repeatTimes = (inner / kC0<Op>)*(rows / kFractalRows);
-    AscendC::LoadData(dst, src, load);
-    return;
-  }
-  load.repeatTimes = count / kFractalRows;
-  for (int32_t block = 0; block < inner / kC0<Op>; ++block) {
-    load.startIndex = (block * rows + first) / kFractalRows;
-    AscendC::LoadData(dst[block * (count / kFractalRows) * kFractal<Op>], src, load);
-  }
-#endif
-}
-
-// L0B <- columns [first, first + count) of a tile of 64 rows (the product's inner axis) and `columns` columns
-// (panels on 2201, nz on 3510).
-template <typename Op>
-__aicore__ inline void LoadRightTransposed(const AscendC::LocalTensor<Op>& dst,
-                                           const AscendC::LocalTensor<Op>& src, int32_t columns,
-                                           int32_t first, int32_t count) {
-#if __NPU_ARCH__ == 3510
-  (void)columns;
-  AscendC::LoadData2DParamsV2 load;
-  load.kStartPosition = static_cast<uint32_t>(first / kC0<Op>);
-  load.mStep = kChunkFractals;
-  load.kStep = count / kC0<Op>;
-  load.srcStride = kChunkFractals;
-  load.dstStride = count / kFractalRows;
-  load.ifTranspose = true;
-  AscendC::LoadData(dst, src, load);
-#else
-  const int32_t across = count / kFractalRows;
-  for (int32_t panel = 0; panel < kChunkFractals; ++panel) {
-    const int32_t start = (panel * columns + first) / kFractalRows;
-    const int32_t repeats = across;
-    if constexpr (sizeof(Op) == 4) {
-      AscendC::LoadData2dTransposeParams load(start, repeats, 1, 0, across - 1);
-      AscendC::LoadDataWithTranspose(dst[2 * panel * across * kFractal<Op>], src, load);
-    } else {
-      AscendC::LoadData2DParams load(start, repeats, 1, 0, 0, true, 0);
-      AscendC::LoadData(dst[panel * across * kFractal<Op>], src, load);
-    }
-  }
-#endif
-}
 
 template <typename A, typename B>
 struct IsSame {

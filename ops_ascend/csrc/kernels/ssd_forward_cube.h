@@ -14,7 +14,9 @@
 #define VMAMBA2_SSD_FORWARD_CUBE_H
 
 #include "cube_tiles.h"
+#include "operand_loads.h"
 #include "ssd_forward_protocol.h"
+#include "token_loads.h"
 
 namespace vmamba2 {
 
@@ -33,8 +35,7 @@ class SsdForwardCube {
  public:
   __aicore__ inline void Init(const SsdForwardTiling* tiling, const SsdForwardAddresses& gm) {
     t_ = tiling;
-    x_.SetGlobalBuffer(reinterpret_cast<__gm__ T*>(gm.x),
-                       SpanElements(*tiling, tiling->x, tiling->nheads, tiling->headdim));
+    x_.Init(tiling, tiling->x, gm.x);
     y_.SetGlobalBuffer(reinterpret_cast<__gm__ T*>(gm.y), tiling->batch * tiling->seqlen * YPitch());
     ring_.Init(*tiling, gm.workspace, AscendC::GetBlockIdx());
     tiles_.Init(tiling);
@@ -91,11 +92,11 @@ class SsdForwardCube {
     const int32_t slot = step.slot;
     AscendC::WaitFlag<AscendC::HardEvent::MTE1_MTE2>(kStreamSlots + slot);
     if constexpr (!kCastX) {
-      LoadX(step);
+      x_.Load(XSlot(slot), step);
     }
     AscendC::CrossCoreWaitFlag<kCubeWithVectors, PIPE_MTE2>(kPrepared);
     if constexpr (kCastX) {
-      LoadCastX(step);
+      tiles_.CopyBurst(XSlot(slot), ring_.XCast(slot, 0), step.heads * XTile());
     }
     AscendC::SetFlag<AscendC::HardEvent::MTE2_MTE1>(kStreamSlots + slot);
     if (!t_->states_only) {
@@ -140,68 +141,6 @@ class SsdForwardCube {
     return AscendC::LocalTensor<Op>(AscendC::TPosition::A1, t_->l1.x + slot * t_->l1.x_slot, elements);
   }
 
-  __aicore__ inline void LoadX(const Step& step) {
-    AscendC::LocalTensor<Op> tile = XSlot(step.slot);
-    if (step.tokens < kChunk || t_->headdim != t_->headdim16) {
-      ZeroX(tile, step.heads);
-    }
-    for (int32_t row = 0; row < step.tokens;) {
-      const int32_t in_panel = kPanels ? kFractalRows - row % kFractalRows : kChunk;
-      const int32_t left = step.tokens - row;
-      const Run run =
-          NextRun(*t_, step.direction, step.chunk * kChunk + row, left < in_panel ? left : in_panel);
-      LoadXRun(tile, step, row, run);
-      row += run.count;
-    }
-  }
-
-  __aicore__ inline void ZeroX(const AscendC::LocalTensor<Op>& tile, int32_t heads) {
-    AscendC::InitConstValueParams<Op> zero;
-    zero.repeatTimes = 1;
-    zero.blockNum = heads * XTile() * static_cast<int32_t>(sizeof(Op)) / kBlockBytes;
-    zero.dstGap = 0;
-    zero.initValue = 0;
-    AscendC::InitConstValue(tile, zero);
-    AscendC::PipeBarrier<PIPE_MTE2>();
-  }
-
-  // Strides that do not fit the instruction's 16 bits are walked by more instructions.
-  __aicore__ inline void LoadXRun(const AscendC::LocalTensor<Op>& tile, const Step& step, int32_t row,
-                                  const Run& run) {
-    constexpr int64_t kWidestStride = 65535;
-    const int64_t pitch = run.distance * t_->x.token;
-    const bool rows_fit = pitch <= kWidestStride;
-    const bool heads_fit = t_->x.head <= kWidestStride;
-    const int32_t rows = rows_fit ? run.count : 1;
-    const int32_t heads = heads_fit ? step.heads : 1;
-    const int64_t base = step.batch * t_->x.batch + step.first_head * t_->x.head + run.position * t_->x.token;
-    for (int32_t done = 0; done < run.count; done += rows) {
-      const int32_t at = row + done;
-      const int32_t inside =
-          kPanels ? (at / kFractalRows) * kFractalRows * t_->headdim16 + at % kFractalRows * kC0<Op>
-                  : at * kC0<Op>;
-      for (int32_t head = 0; head < step.heads; head += heads) {
-        AscendC::Nd2NzParams copy;
-        copy.ndNum = heads;
-        copy.nValue = rows;
-        copy.dValue = t_->headdim;
-        copy.srcNdMatrixStride = heads_fit ? t_->x.head : 0;
-        copy.srcDValue = rows_fit ? pitch : t_->headdim;
-        copy.dstNzC0Stride = kPanels ? kFractalRows : kChunk;
-        copy.dstNzNStride = 1;
-        copy.dstNzMatrixStride = XTile();
-        if constexpr (!kCastX) {
-          AscendC::DataCopy(tile[head * XTile() + inside], x_[base + done * pitch + head * t_->x.head], copy);
-        }
-      }
-    }
-  }
-
-  __aicore__ inline void LoadCastX(const Step& step) {
-    const int32_t elements = step.heads * XTile();
-    tiles_.CopyBurst(XSlot(step.slot), ring_.XCast(step.slot, 0), elements);
-  }
-
   __aicore__ inline AscendC::LocalTensor<float> Result() const {
     return AscendC::LocalTensor<float>(AscendC::TPosition::CO1, result_ * kResultBytes, kResultBytes / 4);
   }
@@ -214,8 +153,8 @@ class SsdForwardCube {
       AscendC::LocalTensor<Op> c = tiles_.Fetch(ring_.CRaw(step.slot, slice), kChunk * width, &c_slot);
       AscendC::LocalTensor<Op> b = tiles_.Fetch(ring_.BRaw(step.slot, slice), kChunk * width, &b_slot);
       tiles_.OperandsBegin();
-      LoadLeft(tiles_.Left(), c, width);
-      LoadRight(tiles_.Right(), b, kChunk, width, 0, kChunk);
+      LoadLeft(tiles_.Left(), c, width, 0, width);
+      LoadRightNz(tiles_.Right(), b, kChunk, width, 0, kChunk);
       tiles_.Release(c_slot);
       tiles_.Release(b_slot);
       tiles_.Multiply(Result(), kChunk, kChunk, width, slice == 0);
@@ -249,7 +188,7 @@ class SsdForwardCube {
       const int32_t rows = left < kWidest ? left : kWidest;
       tiles_.OperandsBegin();
       LoadLeftTransposed(tiles_.Left(), x, t_->headdim16, first, rows);
-      LoadRightTransposed(tiles_.Right(), b, width, 0, width);
+      LoadRightTransposed(tiles_.Right(), b, kChunk, width, 0, width);
       if (first + rows == t_->headdim16) {
         tiles_.Release(slot);
       }
@@ -301,8 +240,8 @@ class SsdForwardCube {
       const int32_t left = t_->headdim16 - first;
       const int32_t columns = left < kWidest ? left : kWidest;
       tiles_.OperandsBegin();
-      LoadLeft(tiles_.Left(), weights, kChunk);
-      LoadRightTransposed(tiles_.Right(), x, t_->headdim16, first, columns);
+      LoadLeft(tiles_.Left(), weights, kChunk, 0, kChunk);
+      LoadRightTransposed(tiles_.Right(), x, kChunk, t_->headdim16, first, columns);
       tiles_.Multiply(y[first * kChunk], kChunk, columns, kChunk, true);
     }
   }
@@ -322,8 +261,8 @@ class SsdForwardCube {
       const int32_t left = t_->headdim16 - first;
       const int32_t columns = left < kWidest ? left : kWidest;
       tiles_.OperandsBegin();
-      LoadLeft(tiles_.Left(), c, width);
-      LoadRight(tiles_.Right(), s, t_->headdim16, width, first, columns);
+      LoadLeft(tiles_.Left(), c, width, 0, width);
+      LoadRightNz(tiles_.Right(), s, t_->headdim16, width, first, columns);
       tiles_.Multiply(y[first * kChunk], kChunk, columns, width, false);
     }
     tiles_.Release(c_slot);
@@ -364,7 +303,8 @@ class SsdForwardCube {
   }
 
   const SsdForwardTiling* t_;
-  AscendC::GlobalTensor<T> x_, y_;
+  TokenLoads<Op> x_;
+  AscendC::GlobalTensor<T> y_;
   Ring<Op> ring_;
   CubeTiles<Op> tiles_;
   int32_t result_, y_slot_, y_slots_;

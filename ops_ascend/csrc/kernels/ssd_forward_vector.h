@@ -16,6 +16,7 @@
 #include "ssd_forward_epilogue.h"
 #include "ssd_forward_state.h"
 #include "ssd_forward_weights.h"
+#include "token_rows.h"
 
 namespace vmamba2 {
 
@@ -43,6 +44,7 @@ class SsdForwardVector {
                          SpanElements(*tiling, tiling->x, tiling->nheads, tiling->headdim));
     }
     operands_.Init(sub_, &out_);
+    rows_.Init(tiling, first_row_, &in_, &out_, &operands_);
     decays_.Init(tiling, gm, &in_);
     weights_.Init(tiling, gm, ring_, sub_, &out_, &operands_, &decays_);
     state_.Init(tiling, gm, ring_, sub_, &in_, &out_);
@@ -136,93 +138,26 @@ class SsdForwardVector {
     const int32_t width = SliceWidth(*t_, slice);
     const int64_t base = step.batch * strides.batch + step.group * strides.head + slice * kSlice;
     const int32_t left = t_->dstate - slice * kSlice;
-    const int32_t in = LoadRows(step, src, base, strides.token, left < kSlice ? left : kSlice, width);
-    const AscendC::LocalTensor<float> rows = Wide(in, width);
+    const int32_t in = rows_.Load(step, src, base, strides.token, left < kSlice ? left : kSlice, width);
+    const AscendC::LocalTensor<float> rows = rows_.Wide(in, width);
     if (!t_->states_only) {
-      const int32_t out = Scale(rows, decays_.Ones(), 0, width);
+      const bool operand_order = which == 0 || !kPanels;
+      const int32_t out = rows_.Scale(rows, decays_.Ones(), 0, width, operand_order);
       const AscendC::GlobalTensor<Op> dst =
           which == 0 ? ring_.CRaw(step.slot, slice) : ring_.BRaw(step.slot, slice);
-      operands_.Store(dst, out, width, width, 0, which == 0 && kPanels);
+      if (operand_order) {
+        operands_.StoreOperand(dst, out, width, width, 0);
+      } else {
+        operands_.Store(dst, out, width, width, 0, false);
+      }
     }
     for (int32_t head = 0; head < step.heads; ++head) {
-      const int32_t out = Scale(rows, decays_.Broadcast(which)[head * kBlockFloats], kMaxHeads, width);
+      const int32_t out = rows_.Scale(rows, decays_.Broadcast(which)[head * kBlockFloats], kMaxHeads, width);
       const AscendC::GlobalTensor<Op> dst =
           which == 0 ? ring_.CScaled(step.deep_slot, head, slice) : ring_.BScaled(step.slot, head, slice);
-      operands_.Store(dst, out, width, width, 0, kPanels);
+      operands_.StoreOperand(dst, out, width, width, 0);
     }
     AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(in);
-  }
-
-  // A tile of this core's rows of a (batch, token, ...) tensor, `columns` wide and zero up to `width`; rows
-  // past the end are zero.
-  __aicore__ inline int32_t LoadRows(const Step& step, const AscendC::GlobalTensor<T>& src, int64_t base,
-                                     int64_t token_stride, int32_t columns, int32_t width) {
-    constexpr int32_t kWidth = kBlockBytes / static_cast<int32_t>(sizeof(T));
-    const int32_t slot = in_.Next();
-    AscendC::LocalTensor<T> tile = in_.template Tile<T>(slot);
-    const int32_t left = step.tokens - first_row_;
-    const int32_t rows = left < 0 ? 0 : (left < kVectorRows ? left : kVectorRows);
-    const int32_t blocks = (columns + kWidth - 1) / kWidth;
-    if (rows < kVectorRows || blocks * kWidth < width) {
-      Settle();
-      AscendC::Duplicate(tile, static_cast<T>(0.0f), kTileElements);
-      AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(kLoadEvent);
-      AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>(kLoadEvent);
-    }
-    AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>(slot);
-    const uint32_t bytes = static_cast<uint32_t>(columns * sizeof(T));
-    const AscendC::DataCopyPadExtParams<T> zeros(true, 0, blocks * kWidth - columns, static_cast<T>(0.0f));
-    for (int32_t row = 0; row < rows;) {
-      const Run run = NextRun(*t_, step.direction, step.chunk * kChunk + first_row_ + row, rows - row);
-      const int64_t gap = run.distance * token_stride * static_cast<int64_t>(sizeof(T)) - bytes;
-      const AscendC::DataCopyExtParams copy(run.count, bytes, static_cast<uint32_t>(gap),
-                                            static_cast<uint32_t>(kSlice / kWidth - blocks), 0);
-      AscendC::DataCopyPad(tile[row * kSlice], src[base + run.position * token_stride], copy, zeros);
-      row += run.count;
-    }
-    AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(slot);
-    AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(slot);
-    return slot;
-  }
-
-  // The tile as float32, row by row.
-  __aicore__ inline AscendC::LocalTensor<float> Wide(int32_t slot, int32_t width) {
-    if constexpr (sizeof(T) == 4) {
-      return in_.template Tile<T>(slot);
-    } else {
-      AscendC::LocalTensor<float> wide = Work(1);
-      AscendC::Cast(wide, in_.template Tile<T>(slot), AscendC::RoundMode::CAST_NONE,
-                    static_cast<uint64_t>(width), kVectorRows, AscendC::UnaryRepeatParams(1, 1, 8, 4));
-      Settle();
-      return wide;
-    }
-  }
-
-  __aicore__ inline AscendC::LocalTensor<float> Work(int32_t which) const {
-    return Ub<float>(t_->ub.work + which * kTileBytes, kTileElements);
-  }
-
-  // An outgoing tile in fractal order, [width / C0][32][C0], of rows times one factor each. `factor_repeat`
-  // is the distance of the factors of neighbouring rows, in blocks.
-  __aicore__ inline int32_t Scale(const AscendC::LocalTensor<float>& rows,
-                                  const AscendC::LocalTensor<float>& factors, int32_t factor_repeat,
-                                  int32_t width) {
-    const int32_t out = out_.Next();
-    const int32_t repeat = factor_repeat;
-    AscendC::WaitFlag<AscendC::HardEvent::MTE3_V>(out);
-    if constexpr (kExact) {
-      AscendC::Mul(out_.template Tile<float>(out), rows, factors, static_cast<uint64_t>(width), kVectorRows,
-                   RowWise(kVectorRows, 1, 1, 8, 0, repeat));
-    } else {
-      AscendC::Mul(Work(0), rows, factors, static_cast<uint64_t>(width), kVectorRows,
-                   RowWise(1, 8, 1, 8, 0, repeat));
-      Settle();
-      operands_.RoundToFractals(out, Work(0), width);
-      Settle();
-    }
-    AscendC::SetFlag<AscendC::HardEvent::V_MTE3>(out);
-    AscendC::WaitFlag<AscendC::HardEvent::V_MTE3>(out);
-    return out;
   }
 
   // x in the operands' dtype, for the cube.
@@ -231,14 +166,14 @@ class SsdForwardVector {
     const int32_t left16 = t_->headdim16 - column;
     const int32_t width = left16 < kSlice ? left16 : kSlice;
     const int64_t base = step.batch * t_->x.batch + (step.first_head + head) * t_->x.head + column;
-    const int32_t in = LoadRows(step, x_, base, t_->x.token, left < kSlice ? left : kSlice, width);
+    const int32_t in = rows_.Load(step, x_, base, t_->x.token, left < kSlice ? left : kSlice, width);
     const int32_t out = out_.Next();
     AscendC::WaitFlag<AscendC::HardEvent::MTE3_V>(out);
-    operands_.RoundToFractals(out, in_.template Tile<float>(in), width);
+    operands_.RoundToOperand(out, in_.template Tile<float>(in), width);
     AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(in);
     AscendC::SetFlag<AscendC::HardEvent::V_MTE3>(out);
     AscendC::WaitFlag<AscendC::HardEvent::V_MTE3>(out);
-    operands_.Store(ring_.XCast(step.slot, head), out, width, t_->headdim16, column, kPanels);
+    operands_.StoreOperand(ring_.XCast(step.slot, head), out, width, t_->headdim16, column);
   }
 
   // Stage 2 of the first of two launches.
@@ -293,6 +228,7 @@ class SsdForwardVector {
   TilePool in_, out_;
   AscendC::GlobalTensor<T> x_, b_, c_;
   OperandTiles<Op> operands_;
+  TokenRows<T, Op> rows_;
   ChunkDecays<Op> decays_;
   WeightTiles<Op> weights_;
   RunningState<Op> state_;

@@ -236,6 +236,13 @@ void LayOutRings(SsdForwardTiling* t) {
 
 }  // namespace
 
+SsdForwardTiling TakeSsdCall(const SsdForwardCall& call) {
+  SsdForwardTiling tiling{};
+  TakeSizes(call, &tiling);
+  TakeOptions(call, &tiling);
+  return tiling;
+}
+
 SsdForwardTiling StatesOnly(const SsdForwardTiling& tiling) {
   SsdForwardTiling first = tiling;
   first.states_only = 1;
@@ -257,9 +264,7 @@ ChipBudget BudgetOf(int32_t arch) {
 }
 
 SsdForwardTiling PlanSsdForward(const SsdForwardCall& call, const ChipBudget& chip) {
-  SsdForwardTiling tiling{};
-  TakeSizes(call, &tiling);
-  TakeOptions(call, &tiling);
+  SsdForwardTiling tiling = TakeSsdCall(call);
   // The direct paths cost no heads: where their tiles do not fit beside them, the rings serve.
   SplitWork(&tiling, chip);
   const int32_t parts = tiling.parts;

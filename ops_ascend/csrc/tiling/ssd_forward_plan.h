@@ -33,7 +33,11 @@ struct SsdForwardCall {
   double dt_low, dt_high;
 };
 
-// Throws std::invalid_argument, one sentence, for a call that the kernel does not take.
+// Sizes and options of a call, nothing planned yet. Throws std::invalid_argument, one sentence, for a call that
+// the kernels do not take.
+SsdForwardTiling TakeSsdCall(const SsdForwardCall& call);
+
+// Throws as TakeSsdCall does.
 SsdForwardTiling PlanSsdForward(const SsdForwardCall& call, const ChipBudget& chip);
 
 // The launch that goes before the planned one when it has several segments (same workspace).
