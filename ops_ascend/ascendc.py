@@ -1,7 +1,9 @@
 """The native Ascend kernels: which library fits the chip, and the launch of a call.
 
-The library (csrc/npu) is built where CANN is; nothing of it was ever run on an NPU. It registers one
-operator, vmamba2_ascendc::ssd_forward, which takes what ascendc_call.prepare_forward arranges.
+The library (csrc/npu) is built where CANN is; nothing of it was ever run on an NPU. It registers one operator
+for each kernel in vmamba2_ascendc, which takes a launch's buffers in their order, the integers of the call
+structure, and its other numbers if there are any; and for the partial sums that a backward leaves an operator
+that tells how many, from the numbers alone.
 """
 
 from collections.abc import Iterator
@@ -11,25 +13,17 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ops_ascend import native
-from ops_ascend.ascendc_call import (
-    INPUTS,
-    PRECISIONS,
-    beyond_kernels,
-    empty_results,
-    prepare_forward,
-    unsupported,
-)
-from ops_ascend.calls import CrossCall, Request, SelectiveCall, SelectiveGradients, SSDCall, SSDGradients
+from ops_ascend.ascendc_launch import PRECISIONS, Fields, Launch, Machine, beyond_kernels
+from ops_ascend.calls import Request
 
 _precision: ContextVar[str] = ContextVar("ascendc precision", default="accurate")
 
 
 @contextmanager
 def precision(name: str) -> Iterator[None]:
-    """Choose the operands of the matrix products of float32 tensors for the calls inside.
+    """Choose the operands of the matrix products of float32 tensors for the calls inside, and their backward.
 
     Args:
         name: "accurate", float32, which is also the default outside; or "half": operands are rounded to
@@ -84,62 +78,29 @@ def _unusable() -> list[str]:
 
 
 @cache
-def _operator() -> Any:
-    """The native operator, from the library for the current device's chip."""
+def _operator(name: str) -> Any:
+    """A native operator, from the library for the current device's chip."""
     reasons = missing() or _unusable()
     if reasons:
         raise NotImplementedError(f"ascendc: {'; '.join(reasons)}")
     arch = architecture(_chip())
     assert arch is not None
     torch.ops.load_library(str(native.library_path("npu", arch)))
-    return torch.ops.vmamba2_ascendc.ssd_forward.default
+    return getattr(torch.ops.vmamba2_ascendc, name).default
 
 
-def _ssd_forward(op: str, call: SSDCall) -> tuple[Tensor, Tensor | None]:
-    reasons = unsupported(call.x.dtype, call.x.shape[3], call.B.shape[3])
-    if reasons:
-        raise NotImplementedError(f"{op}: backend 'ascendc' cannot run this: {'; '.join(reasons)}")
-    empty = empty_results(call)
-    if empty is not None:
-        return empty
-    half = _precision.get() == "half" and call.x.dtype == torch.float32
-    launch = prepare_forward(call, half_operands=half, checkpoint_every=0)
-    inputs = [launch.inputs[name] for name in INPUTS]
-    _operator()(*inputs, launch.y, launch.final_states, None, launch.integers, list(launch.limits))
-    return launch.y, launch.final_states
+def _numbers(fields: Fields) -> list[list[int] | list[float]]:
+    integers = [field for field in fields if isinstance(field, int)]
+    others = [field for field in fields if isinstance(field, float)]
+    return [integers, others] if others else [integers]
 
 
-def ssd_scan(call: SSDCall) -> tuple[Tensor, Tensor]:
-    """Forward of ssd_scan."""
-    y, final_states = _ssd_forward("ssd_scan", call)
-    assert final_states is not None
-    return y, final_states
+def _run(launch: Launch) -> None:
+    _operator(launch.kernel)(*launch.buffers(), *_numbers(launch.fields))
 
 
-def ssd_cross_scan(call: CrossCall) -> Tensor:
-    """Forward of ssd_cross_scan."""
-    return _ssd_forward("ssd_cross_scan", call)[0]
+def _plan(kernel: str, sums: str, fields: Fields) -> int:
+    return _operator(f"{kernel}_{sums}")(*_numbers(fields))
 
 
-def _not_yet(op: str, what: str) -> NotImplementedError:
-    return NotImplementedError(f"{op}: backend 'ascendc' has no {what} yet; use 'auto' or 'chunked'")
-
-
-def ssd_scan_backward(call: SSDCall, dy: Tensor, dstates: Tensor) -> SSDGradients:
-    """Not there yet."""
-    raise _not_yet("ssd_scan", "backward")
-
-
-def ssd_cross_scan_backward(call: CrossCall, dy: Tensor) -> SSDGradients:
-    """Not there yet."""
-    raise _not_yet("ssd_cross_scan", "backward")
-
-
-def selective_scan(call: SelectiveCall) -> tuple[Tensor, Tensor]:
-    """Not there yet."""
-    raise _not_yet("selective_scan", "kernel")
-
-
-def selective_scan_backward(call: SelectiveCall, dy: Tensor, dstates: Tensor) -> SelectiveGradients:
-    """Not there yet."""
-    raise _not_yet("selective_scan", "backward")
+MACHINE = Machine("ascendc", lambda: _precision.get() == "half", _plan, _run)

@@ -3,26 +3,46 @@
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from ops_ascend import ascendc, chunked, tiled, twin
+from ops_ascend.ascendc_launch import Machine
+from ops_ascend.ascendc_scan import SelectiveScan, SSDScan
 from ops_ascend.calls import CrossCall, Request, SelectiveCall, SelectiveGradients, SSDCall, SSDGradients
+from ops_ascend.spec import compute_dtype
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Kernels:
-    """Forward and backward of every operator, on calls that are already validated."""
+    """Forward and backward of every operator, on calls that are already validated.
 
-    ssd_forward: Callable[[SSDCall], tuple[Tensor, Tensor]]
-    ssd_backward: Callable[[SSDCall, Tensor, Tensor], SSDGradients]
+    A forward with `save` may return, after its results, a tensor that its backward is handed. A backward
+    takes None for the gradient of a result that has none.
+
+    Attributes:
+        ssd_forward: y and final states of a call; takes `save`.
+        ssd_backward: takes the call, what was saved, and the gradients of y and of the final states.
+        ssd_saved: the shape of what ssd_forward saves.
+        cross_forward: y of a call; saves nothing.
+        cross_backward: takes the call and the gradient of y.
+        selective_forward: y and last state of a call; takes `save`.
+        selective_backward: as ssd_backward.
+        selective_saved: as ssd_saved.
+    """
+
+    ssd_forward: Callable[[SSDCall, bool], tuple[Tensor, Tensor, Tensor | None]]
+    ssd_backward: Callable[[SSDCall, Tensor, Tensor | None, Tensor | None], SSDGradients]
+    ssd_saved: Callable[[SSDCall], tuple[int, ...]]
     cross_forward: Callable[[CrossCall], Tensor]
     cross_backward: Callable[[CrossCall, Tensor], SSDGradients]
-    selective_forward: Callable[[SelectiveCall], tuple[Tensor, Tensor]]
-    selective_backward: Callable[[SelectiveCall, Tensor, Tensor], SelectiveGradients]
+    selective_forward: Callable[[SelectiveCall, bool], tuple[Tensor, Tensor, Tensor | None]]
+    selective_backward: Callable[[SelectiveCall, Tensor, Tensor | None, Tensor | None], SelectiveGradients]
+    selective_saved: Callable[[SelectiveCall], tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -36,7 +56,6 @@ class Backend:
         missing: reasons why it cannot run on this machine at all.
         refuses: reasons why it cannot run a call.
         auto_on: types of devices on which "auto" considers it; None for all.
-        trains: whether it has a backward.
     """
 
     name: str
@@ -45,7 +64,6 @@ class Backend:
     missing: Callable[[], list[str]]
     refuses: Callable[[Request], list[str]]
     auto_on: Collection[str] | None = None
-    trains: bool = True
 
 
 def _nothing() -> list[str]:
@@ -57,31 +75,64 @@ def _no_float64(request: Request) -> list[str]:
     return [f"{kind} has no float64"] if kind in ("mps", "npu") else []
 
 
+_Call = TypeVar("_Call", SSDCall, SelectiveCall)
+_Gradients = TypeVar("_Gradients", SSDGradients, SelectiveGradients)
+
+
+def _saving_nothing(
+    forward: Callable[[_Call], tuple[Tensor, Tensor]],
+) -> Callable[[_Call, bool], tuple[Tensor, Tensor, None]]:
+    def run(call: _Call, save: bool) -> tuple[Tensor, Tensor, None]:
+        return *forward(call), None
+
+    return run
+
+
+def _from_inputs_alone(
+    backward: Callable[[_Call, Tensor, Tensor], _Gradients],
+) -> Callable[[_Call, Tensor, Tensor | None, Tensor | None], _Gradients]:
+    """A backward that needs nothing saved, and both of its gradients."""
+
+    def run(call: _Call, saved: Tensor, dy: Tensor | None, dstates: Tensor | None) -> _Gradients:
+        if dy is None:
+            dy = torch.zeros_like(call.x if isinstance(call, SSDCall) else call.u)
+        if dstates is None:
+            shape = call.states_shape()
+            dstates = torch.zeros(shape, dtype=compute_dtype(dy), device=dy.device)
+        return backward(call, dy, dstates)
+
+    return run
+
+
+def _nothing_saved(call: SSDCall | SelectiveCall) -> tuple[int, ...]:
+    return (0,)
+
+
 _CHUNKED = Kernels(
-    ssd_forward=chunked.ssd_forward,
-    ssd_backward=chunked.ssd_backward,
+    ssd_forward=_saving_nothing(chunked.ssd_forward),
+    ssd_backward=_from_inputs_alone(chunked.ssd_backward),
+    ssd_saved=_nothing_saved,
     cross_forward=chunked.cross_forward,
     cross_backward=chunked.cross_backward,
-    selective_forward=tiled.selective_forward,
-    selective_backward=tiled.selective_backward,
+    selective_forward=_saving_nothing(tiled.selective_forward),
+    selective_backward=_from_inputs_alone(tiled.selective_backward),
+    selective_saved=_nothing_saved,
 )
 
-_ASCENDC = Kernels(
-    ssd_forward=ascendc.ssd_scan,
-    ssd_backward=ascendc.ssd_scan_backward,
-    cross_forward=ascendc.ssd_cross_scan,
-    cross_backward=ascendc.ssd_cross_scan_backward,
-    selective_forward=ascendc.selective_scan,
-    selective_backward=ascendc.selective_scan_backward,
-)
-_TWIN = Kernels(
-    ssd_forward=twin.ssd_scan,
-    ssd_backward=twin.ssd_scan_backward,
-    cross_forward=twin.ssd_cross_scan,
-    cross_backward=twin.ssd_cross_scan_backward,
-    selective_forward=twin.selective_scan,
-    selective_backward=twin.selective_scan_backward,
-)
+
+def _native(machine: Machine) -> Kernels:
+    ssd, selective = SSDScan(machine), SelectiveScan(machine)
+    return Kernels(
+        ssd_forward=ssd.forward,
+        ssd_backward=ssd.backward,
+        ssd_saved=ssd.saved,
+        cross_forward=ssd.cross_forward,
+        cross_backward=ssd.cross_backward,
+        selective_forward=selective.forward,
+        selective_backward=selective.backward,
+        selective_saved=selective.saved,
+    )
+
 
 # In the order in which "auto" prefers them.
 BACKENDS: dict[str, Backend] = {
@@ -90,22 +141,20 @@ BACKENDS: dict[str, Backend] = {
         Backend(
             name="ascendc",
             summary="native Ascend kernels",
-            kernels=_ASCENDC,
+            kernels=_native(ascendc.MACHINE),
             missing=ascendc.missing,
             refuses=ascendc.refuses,
             auto_on=("npu",),
-            trains=False,
         ),
         Backend("chunked", "matrix products in plain PyTorch", _CHUNKED, _nothing, lambda request: []),
         Backend("reference", "one token at a time in float64", None, _nothing, _no_float64),
         Backend(
             name="twin",
             summary="the Ascend kernels on the CPU, checked while they run",
-            kernels=_TWIN,
+            kernels=_native(twin.MACHINE),
             missing=twin.missing,
             refuses=twin.refuses,
             auto_on=(),
-            trains=False,
         ),
     )
 }
@@ -147,8 +196,6 @@ def choose(requested: str, request: Request) -> str:
         if backend.auto_on is not None and device_type not in backend.auto_on:
             continue
         reasons = _reasons(backend, request)
-        if request.gradients and not backend.trains:
-            reasons.append("it has no backward yet")
         if not reasons:
             _log_once(op, device_type, name, passed_over)
             return name

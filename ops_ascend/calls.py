@@ -46,6 +46,11 @@ class SSDCall:
     dt_softplus: bool
     dt_limit: tuple[float, float]
 
+    def states_shape(self) -> tuple[int, ...]:
+        """(batch, nheads, headdim, dstate)."""
+        batch, _, nheads, headdim = self.x.shape
+        return batch, nheads, headdim, self.B.shape[3]
+
 
 @dataclass(frozen=True)
 class CrossCall(SSDCall):
@@ -69,6 +74,10 @@ class SelectiveCall:
     z: Tensor | None
     delta_bias: Tensor | None
     delta_softplus: bool
+
+    def states_shape(self) -> tuple[int, ...]:
+        """(batch, dim, dstate)."""
+        return self.u.shape[0], *self.A.shape
 
 
 class SSDGradients(NamedTuple):

@@ -75,7 +75,8 @@ def ssd_scan(
         seq_idx=seq_idx,
     )
     tensors = (x, dt, A, B, C, D, z, dt_bias, initial_states)
-    chosen = choose(backend, _request("ssd_scan", x, x.shape[3], B.shape[3], tensors))
+    request = _request("ssd_scan", x, x.shape[3], B.shape[3], tensors)
+    chosen = choose(backend, request)
     if chosen == "reference":
         return reference.ssd_scan(
             x,
@@ -91,10 +92,9 @@ def ssd_scan(
             initial_states=initial_states,
             seq_idx=seq_idx,
         )
-    low, high = dt_limit
-    return ssd_scan_op(
-        x, dt, A, B, C, D, z, dt_bias, initial_states, seq_idx, chunk_size, dt_softplus, low, high, chosen
-    )
+    options = (chunk_size, dt_softplus, *dt_limit, request.gradients, chosen)
+    y, final_states, _saved = ssd_scan_op(*tensors, seq_idx, *options)
+    return y, final_states
 
 
 def ssd_cross_scan(
@@ -164,8 +164,7 @@ def ssd_cross_scan(
             dt_softplus=dt_softplus,
             dt_limit=dt_limit,
         )
-    low, high = dt_limit
-    options = (chunk_size, dt_softplus, low, high, height, width, directions)
+    options = (chunk_size, dt_softplus, *dt_limit, height, width, directions)
     return ssd_cross_scan_op(x, dt, A, B, C, D, z, dt_bias, *options, chosen)
 
 
@@ -211,14 +210,17 @@ def selective_scan(
     u, B, C, z = _wide_under_float16_autocast(u, B, C, z)
     spec.check_selective("selective_scan", u, delta, A, B, C, D=D, z=z, delta_bias=delta_bias)
     tensors = (u, delta, A, B, C, D, z, delta_bias)
-    chosen = choose(backend, _request("selective_scan", u, 1, A.shape[1], tensors))
+    request = _request("selective_scan", u, 1, A.shape[1], tensors)
+    chosen = choose(backend, request)
     if B.dim() == 3:
         B, C = B.unsqueeze(1), C.unsqueeze(1)
     if chosen == "reference":
         return reference.selective_scan(
             u, delta, A, B, C, D=D, z=z, delta_bias=delta_bias, delta_softplus=delta_softplus
         )
-    return selective_scan_op(u, delta, A, B, C, D, z, delta_bias, delta_softplus, chosen)
+    options = (delta_softplus, request.gradients, chosen)
+    y, last_state, _saved = selective_scan_op(u, delta, A, B, C, D, z, delta_bias, *options)
+    return y, last_state
 
 
 def _request(

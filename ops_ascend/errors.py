@@ -75,7 +75,8 @@ def outputs_and_gradients(
     ]
     loss = torch.stack([term.double() for term in terms]).sum()
     wanted = [name for name, t in leaves.items() if t.requires_grad]
-    gradients = torch.autograd.grad(loss, [leaves[name] for name in wanted])
+    # Zeros for what the loss does not depend on.
+    gradients = torch.autograd.grad(loss, [leaves[name] for name in wanted], materialize_grads=True)
     return dict(zip(names, results, strict=True)) | {
         f"d{name}": gradient for name, gradient in zip(wanted, gradients, strict=True)
     }
@@ -84,7 +85,7 @@ def outputs_and_gradients(
 def outputs_alone(
     op: Callable[..., Tensor | tuple[Tensor, ...]], tensors: Tensors, names: Sequence[str]
 ) -> Tensors:
-    """Run an operator forward; for a backend without a backward."""
+    """Run an operator forward."""
     with torch.no_grad():
         results = op(**tensors)
     results = (results,) if isinstance(results, Tensor) else results
@@ -197,14 +198,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the error table of the command line's operator, dtype, backend and device.
 
     Returns:
-        0; or 1, with the sentence, when the backend cannot run the operator or has no backward.
+        0; or 1, with the sentence, when the backend cannot run the operator.
     """
     parser = argparse.ArgumentParser(prog="python -m ops_ascend.errors", description=__doc__.split("\n")[0])
     parser.add_argument("--op", choices=("ssd_scan", "ssd_cross_scan", "selective_scan"), default="ssd_scan")
     parser.add_argument("--dtype", choices=tuple(DTYPES), default="float32")
     parser.add_argument("--backend", default="auto")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--outputs-only", action="store_true", help="for a backend without a backward")
+    parser.add_argument("--outputs-only", action="store_true", help="leave out the gradients")
     options = parser.parse_args(arguments)
     gradients = not options.outputs_only
     try:

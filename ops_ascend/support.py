@@ -1,9 +1,11 @@
 """Print which backend supports what: `python -m ops_ascend.support`, or `vmamba2 support`.
 
-Each row is a kind of call; the table asks the backends themselves, and the tests run every row.
+Each row is a kind of call, outputs and gradients; the table asks the backends themselves, and the tests run
+every row.
 """
 
 import argparse
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -37,7 +39,8 @@ class Feature:
         headdim: P.
         dstate: N.
         batch: B.
-        backward: whether the row is about gradients.
+        seqlen: L.
+        shared: whether B and C of a selective scan have no group axis.
         without: tensors that the call leaves out.
         options: arguments that the call changes.
     """
@@ -48,7 +51,8 @@ class Feature:
     headdim: int = 8
     dstate: int = 8
     batch: int = 2
-    backward: bool = False
+    seqlen: int = 12
+    shared: bool = False
     without: tuple[str, ...] = ()
     options: tuple[tuple[str, Any], ...] = ()
 
@@ -56,13 +60,19 @@ class Feature:
         """A small call of this kind: the operator with its options, but without its backend; its tensors."""
         options: dict[str, Any] = dict(self.options)
         if self.op == "selective_scan":
-            tensors = random_selective((self.batch, 4, 12, 2, self.dstate), self.dtype)
+            sizes = (self.batch, 4, self.seqlen, 1 if self.shared else 2, self.dstate)
+            tensors = random_selective(sizes, self.dtype)
+            if self.shared:
+                tensors |= {name: tensors[name].squeeze(1) for name in ("B", "C")}
             options |= {"delta_softplus": True}
         else:
-            tensors = random_ssd((self.batch, 12, 4, self.headdim, 2, self.dstate), self.dtype)
+            tensors = random_ssd((self.batch, self.seqlen, 4, self.headdim, 2, self.dstate), self.dtype)
             options = {"chunk_size": 8, "dt_softplus": True} | options
         if self.op == "ssd_cross_scan":
-            options |= {"height": 3, "width": 4}
+            options |= {"height": self.seqlen // 4, "width": 4}
+            del tensors["initial_states"]
+        if options.pop("skip", None) == "head":
+            tensors["D"] = tensors["D"].sum(1)
         left = {name: t for name, t in tensors.items() if name not in self.without}
         operator = _OPERATORS[self.op]
         return lambda **arguments: operator(**options, **arguments), left
@@ -70,42 +80,60 @@ class Feature:
     def request(self, device_type: str) -> Request:
         """What a backend is asked about a call of this kind."""
         headdim = 1 if self.op == "selective_scan" else self.headdim
-        return Request(self.op, device_type, self.dtype, headdim, self.dstate, self.backward)
+        return Request(self.op, device_type, self.dtype, headdim, self.dstate, gradients=True)
 
 
 _SEQ_IDX = torch.tensor([0] * 5 + [1] * 7).repeat(2, 1)
-_CROSS = {"op": "ssd_cross_scan", "without": ("initial_states",)}
+_SSD = functools.partial(Feature, "ssd_scan")
+_CROSS = functools.partial(Feature, "ssd_cross_scan", options=(("directions", 4),))
+_SELECTIVE = functools.partial(Feature, "selective_scan")
 FEATURES = (
-    Feature("ssd_scan", "float32; D (H, P), z, dt_bias, softplus, initial and final states"),
-    Feature("ssd_scan", "bfloat16", dtype=torch.bfloat16),
-    Feature("ssd_scan", "float16", dtype=torch.float16),
-    Feature("ssd_scan", "float64", dtype=torch.float64),
-    Feature("ssd_scan", "without D, z, dt_bias, states", without=("D", "z", "dt_bias", "initial_states")),
-    Feature("ssd_scan", "dt_limit", options=(("dt_limit", (0.01, 0.05)),)),
-    Feature("ssd_scan", "seq_idx", options=(("seq_idx", _SEQ_IDX),)),
-    Feature("ssd_scan", "chunk_size 512", options=(("chunk_size", 512),)),
-    Feature("ssd_scan", "headdim and dstate 1", headdim=1, dstate=1),
-    Feature("ssd_scan", "headdim and dstate 256", headdim=256, dstate=256),
-    Feature("ssd_scan", "headdim 257", headdim=257),
-    Feature("ssd_scan", "dstate 257", dstate=257),
-    Feature("ssd_scan", "empty batch", batch=0),
-    Feature("ssd_scan", "backward", backward=True),
-    Feature(title="1 direction", options=(("directions", 1),), **_CROSS),  # type: ignore[arg-type]
-    Feature(title="2 directions", options=(("directions", 2),), **_CROSS),  # type: ignore[arg-type]
-    Feature(title="4 directions", options=(("directions", 4),), **_CROSS),  # type: ignore[arg-type]
-    Feature(title="backward", backward=True, options=(("directions", 4),), **_CROSS),  # type: ignore[arg-type]
-    Feature("selective_scan", "forward"),
-    Feature("selective_scan", "backward", backward=True),
+    _SSD("float32; D (H, P), z, dt_bias, softplus, initial and final states"),
+    _SSD("bfloat16", dtype=torch.bfloat16),
+    _SSD("float16", dtype=torch.float16),
+    _SSD("float64", dtype=torch.float64),
+    _SSD("D (H,)", options=(("skip", "head"),)),
+    _SSD("without D, z, dt_bias, initial states", without=("D", "z", "dt_bias", "initial_states")),
+    _SSD("dt_limit", options=(("dt_limit", (0.01, 0.05)),)),
+    _SSD("seq_idx", options=(("seq_idx", _SEQ_IDX),)),
+    _SSD("chunk_size 512", options=(("chunk_size", 512),)),
+    _SSD("1 token", seqlen=1),
+    _SSD("headdim and dstate 1", headdim=1, dstate=1),
+    _SSD("headdim and dstate 256", headdim=256, dstate=256),
+    _SSD("headdim 257", headdim=257),
+    _SSD("dstate 257", dstate=257),
+    _SSD("empty batch", batch=0),
+    _SSD("empty sequence", seqlen=0),
+    _CROSS("1 direction", options=(("directions", 1),)),
+    _CROSS("2 directions", options=(("directions", 2),)),
+    _CROSS("4 directions"),
+    _CROSS("bfloat16", dtype=torch.bfloat16),
+    _CROSS("float16", dtype=torch.float16),
+    _CROSS("float64", dtype=torch.float64),
+    _CROSS("D (H,)", options=(("directions", 4), ("skip", "head"))),
+    _CROSS("without D, z, dt_bias", without=("D", "z", "dt_bias")),
+    _CROSS("headdim 257", headdim=257),
+    _CROSS("dstate 257", dstate=257),
+    _CROSS("empty batch", batch=0),
+    _SELECTIVE("float32; B and C of groups, D, z, delta_bias, softplus, last state"),
+    _SELECTIVE("bfloat16", dtype=torch.bfloat16),
+    _SELECTIVE("float16", dtype=torch.float16),
+    _SELECTIVE("float64", dtype=torch.float64),
+    _SELECTIVE("B and C without groups", shared=True),
+    _SELECTIVE("without D, z, delta_bias", without=("D", "z", "delta_bias")),
+    _SELECTIVE("1 token", seqlen=1),
+    _SELECTIVE("dstate 1", dstate=1),
+    _SELECTIVE("dstate 256", dstate=256),
+    _SELECTIVE("dstate 257", dstate=257),
+    _SELECTIVE("empty batch", batch=0),
+    _SELECTIVE("empty sequence", seqlen=0),
 )
 
 
 def refusals(feature: Feature, name: str) -> list[str]:
     """Why a backend, where it can run at all, does not take a kind of call."""
     backend: Backend = BACKENDS[name]
-    reasons = backend.refuses(feature.request(_DEVICES.get(name, "cpu")))
-    if feature.backward and not backend.trains:
-        reasons.append("it has no backward yet")
-    return reasons
+    return backend.refuses(feature.request(_DEVICES.get(name, "cpu")))
 
 
 def _cell(feature: Feature, name: str, notes: list[str]) -> str:
@@ -123,7 +151,10 @@ def table() -> str:
     """The support matrix as Markdown; the same on every machine."""
     names = list(BACKENDS)
     notes: list[str] = []
-    rows = [f"| operator | call | {' | '.join(names)} |", "|---" * (2 + len(names)) + "|"]
+    rows = [
+        f"| operator | call, forward and backward | {' | '.join(names)} |",
+        "|---" * (2 + len(names)) + "|",
+    ]
     for feature in FEATURES:
         cells = [_cell(feature, name, notes) for name in names]
         rows.append(f"| {feature.op} | {feature.title} | {' | '.join(cells)} |")

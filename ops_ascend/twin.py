@@ -10,6 +10,8 @@ TwinError with one sentence. Times in a report are modelled. What is checked and
 
 import ctypes
 import json
+import struct
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -17,25 +19,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
-from ops_ascend.ascendc_call import (
-    INPUTS,
-    PRECISIONS,
-    SIZES,
-    STRIDED,
-    ForwardLaunch,
-    beyond_kernels,
-    empty_results,
-    prepare_forward,
-    span_bytes,
-    unsupported,
-)
-from ops_ascend.calls import CrossCall, Request, SelectiveCall, SelectiveGradients, SSDCall, SSDGradients
+from ops_ascend.ascendc_call import prepare_forward
+from ops_ascend.ascendc_launch import PRECISIONS, Fields, Launch, Machine, beyond_kernels, span_bytes
+from ops_ascend.ascendc_scan import refuse
+from ops_ascend.calls import CrossCall, Request, SSDCall
 from ops_ascend.native import CHIPS, library_path, reasons_against
-
-_OUTPUTS = ("y", "final_states", "checkpoints")
 
 
 class TwinError(RuntimeError):
@@ -51,7 +41,8 @@ class TwinSettings:
         seed: of the order in which pipes run.
         precision: of the operands of the matrix products of float32 tensors: "accurate" (float32) or "half"
             (float16).
-        checkpoint_every: save the state that enters every that many chunks of 64 tokens; 0 saves none.
+        checkpoint_every: ssd_forward() saves the state that enters every that many chunks of 64 tokens; 0
+            saves none. An operator whose gradients are wanted saves what its backward needs.
     """
 
     chip: str = "910B3"
@@ -68,8 +59,15 @@ class TwinSettings:
             raise ValueError(f"twin: checkpoint_every ({self.checkpoint_every}) must not be negative")
 
 
+class TwinRun(NamedTuple):
+    """What the twin says of a launch: counters and modelled timeline, and a Chrome trace if asked for."""
+
+    report: dict[str, Any]
+    trace: str | None
+
+
 class TwinResult(NamedTuple):
-    """What a run gave: y, the states, and the report with counters and the modelled timeline."""
+    """What an SSD forward gave: y, the states, and what the twin says of it."""
 
     y: Tensor
     final_states: Tensor | None
@@ -79,12 +77,13 @@ class TwinResult(NamedTuple):
 
 
 _settings: ContextVar[TwinSettings] = ContextVar("twin settings")
-_last_report: ContextVar[dict[str, Any]] = ContextVar("twin report")
+# Not a context variable: a backward runs in a copy of its forward's context.
+_newest = threading.local()
 
 
 @contextmanager
 def settings(**changes: Any) -> Iterator[TwinSettings]:
-    """Run what is inside with these fields of TwinSettings changed."""
+    """Run what is inside, and its backward, with these fields of TwinSettings changed."""
     token = _settings.set(replace(current_settings(), **changes))
     try:
         yield _settings.get()
@@ -98,12 +97,12 @@ def current_settings() -> TwinSettings:
 
 
 def last_report() -> dict[str, Any]:
-    """The report of the newest call of this thread; empty before the first.
+    """The report of the newest launch of this thread; empty before the first.
 
     A call whose sequences are cut into segments is two launches: "first_report" is that of the one that
     finds the segments' states, everything else is the report of the one that computes y.
     """
-    return _last_report.get({})
+    return getattr(_newest, "report", {})
 
 
 def missing() -> list[str]:
@@ -123,29 +122,13 @@ def refuses(request: Request) -> list[str]:
     return beyond_kernels(request)
 
 
-class _Call(ctypes.Structure):
-    """SsdForwardCall of csrc/tiling/ssd_forward_plan.h."""
-
-    _fields_ = (
-        ("integers", ctypes.c_int64 * (len(SIZES) + 3 * len(STRIDED))),
-        ("limits", ctypes.c_double * 2),
-    )
-
-
-class _Buffers(ctypes.Structure):
-    _fields_ = (
-        ("data", ctypes.c_void_p * (len(INPUTS) + len(_OUTPUTS))),
-        ("bytes", ctypes.c_int64 * (len(INPUTS) + len(_OUTPUTS))),
-    )
-
-
 class _Options(ctypes.Structure):
     _fields_ = (("seed", ctypes.c_int64), ("trace", ctypes.c_int64), ("only_blocks", ctypes.c_int64))
 
 
 @cache
 def library(chip: str) -> ctypes.CDLL:
-    """The twin of a chip, with the signatures of its C interface set.
+    """The twin of a chip; its functions give text, those of kernels take pointers.
 
     Raises:
         NotImplementedError: it is not built, or was built from other sources; the message says what to do.
@@ -154,10 +137,7 @@ def library(chip: str) -> ctypes.CDLL:
     if reasons:
         raise NotImplementedError(reasons[0])
     loaded = ctypes.CDLL(str(library_path("twin", CHIPS[chip])))
-    call, buffers, options = (ctypes.POINTER(kind) for kind in (_Call, _Buffers, _Options))
     for function, arguments in {
-        "vmamba2_ssd_forward_tiling": [call],
-        "vmamba2_twin_ssd_forward": [call, buffers, options],
         "vmamba2_twin_trace": [],
         "vm_planted_name": [ctypes.c_int],
         "vm_planted_expects": [ctypes.c_int],
@@ -168,115 +148,96 @@ def library(chip: str) -> ctypes.CDLL:
     return loaded
 
 
-def _answer(text: bytes) -> dict[str, Any]:
-    """The JSON answer of the library; a call that the kernel does not take is a ValueError."""
-    answer = json.loads(text)
+def _ask(function: str, *structures: Any) -> dict[str, Any]:
+    """The JSON answer of a function of the library in force; a call that a kernel refuses is a ValueError."""
+    called = getattr(library(current_settings().chip), function)
+    called.restype = ctypes.c_char_p
+    answer = json.loads(called(*(ctypes.byref(structure) for structure in structures)))
     if "refused" in answer:
         raise ValueError(answer["refused"])
     return answer
 
 
-def ssd_forward(call: SSDCall, *, trace: bool = False, only_blocks: int = 0) -> TwinResult:
-    """Run the SSD forward of ssd_scan or ssd_cross_scan on the twin, with the settings in force.
+def _call_structure(fields: Fields) -> Any:
+    packed = struct.pack("".join("q" if isinstance(field, int) else "d" for field in fields), *fields)
+    return ctypes.create_string_buffer(packed, len(packed))
+
+
+def _buffers_structure(buffers: list[Tensor | None]) -> Any:
+    """The addresses of all buffers, then their sizes."""
+    addresses = [0 if tensor is None else tensor.data_ptr() for tensor in buffers]
+    sizes = [0 if tensor is None else span_bytes(tensor) for tensor in buffers]
+    return (ctypes.c_int64 * (2 * len(buffers)))(*addresses, *sizes)
+
+
+def run(launch: Launch, *, trace: bool = False, only_blocks: int = 0) -> TwinRun:
+    """Run a launch on the twin, with the settings in force; its outputs are filled.
 
     Args:
-        call: the arguments, on the CPU.
+        launch: with buffers on the CPU.
         trace: also return a Chrome trace of the modelled timeline of one block.
         only_blocks: run that many blocks only and leave the rest of the outputs unwritten; 0 runs all.
 
     Raises:
         TwinError: the kernel broke a rule of the chip.
         ValueError: the kernel refuses the call.
-        NotImplementedError: the call is beyond the kernel's sizes or dtypes, or the twin is not built.
+        NotImplementedError: the twin is not built.
     """
-    reasons = unsupported(call.x.dtype, call.x.shape[3], call.B.shape[3])
-    if reasons:
-        raise NotImplementedError(f"{_op(call)}: backend 'twin' cannot run this: {'; '.join(reasons)}")
-    chosen = current_settings()
-    empty = empty_results(call)
-    if empty is not None:
-        return TwinResult(*empty, None, {}, None)
-    twin = library(chosen.chip)
-    launch = _launch(call, chosen)
-    buffers = [*(launch.inputs[name] for name in INPUTS), launch.y, launch.final_states, launch.checkpoints]
-    given = _Buffers()
-    for i, tensor in enumerate(buffers):
-        given.data[i] = None if tensor is None else tensor.data_ptr()
-        given.bytes[i] = 0 if tensor is None else span_bytes(tensor)
-    options = _Options(chosen.seed, trace, only_blocks)
-    answer = _answer(
-        twin.vmamba2_twin_ssd_forward(
-            ctypes.byref(_struct(launch)), ctypes.byref(given), ctypes.byref(options)
-        )
-    )
+    options = _Options(current_settings().seed, trace, only_blocks)
+    call, buffers = _call_structure(launch.fields), _buffers_structure(launch.buffers())
+    answer = _ask(f"vmamba2_twin_{launch.kernel}", call, buffers, options)
     report = answer["report"] or {}
-    if answer["first_report"]:
+    if answer.get("first_report"):
         report["first_report"] = answer["first_report"]
-    _last_report.set(report)
+    _newest.report = report
     if answer["fault"]:
         raise TwinError(answer["fault"])
-    text = twin.vmamba2_twin_trace().decode() if trace else None
-    return TwinResult(launch.y, launch.final_states, launch.checkpoints, report, text)
+    text = library(current_settings().chip).vmamba2_twin_trace().decode() if trace else None
+    return TwinRun(report, text)
 
 
-def ssd_forward_tiling(call: SSDCall) -> dict[str, int]:
-    """What the host tiling decides for a call on the chip in force: tasks, parts, segments, bytes.
+def tiling(kernel: str, fields: Fields) -> dict[str, int]:
+    """What the host tiling decides for a call on the chip in force: tasks, parts, bytes.
 
     Raises:
         ValueError: the kernel refuses the call.
     """
-    chosen = current_settings()
-    launch = _launch(call, chosen)
-    return _answer(library(chosen.chip).vmamba2_ssd_forward_tiling(ctypes.byref(_struct(launch))))
+    return _ask(f"vmamba2_{kernel}_tiling", _call_structure(fields))
 
 
-def _launch(call: SSDCall, chosen: TwinSettings) -> ForwardLaunch:
-    half = chosen.precision == "half" and call.x.dtype == torch.float32
-    return prepare_forward(call, half_operands=half, checkpoint_every=chosen.checkpoint_every)
+def plan(kernel: str, sums: str, fields: Fields) -> int:
+    """How many partial sums a kernel leaves to its caller: "parts" of dB and dC, "rows" of parameters."""
+    return tiling(kernel, fields)[sums]
 
 
-def _struct(launch: ForwardLaunch) -> _Call:
-    struct = _Call()
-    struct.integers[:] = launch.integers
-    struct.limits[:] = launch.limits
-    return struct
+def half_operands() -> bool:
+    """Whether the operands of the matrix products of float32 tensors are float16."""
+    return current_settings().precision == "half"
 
 
-def _op(call: SSDCall) -> str:
-    return "ssd_cross_scan" if isinstance(call, CrossCall) else "ssd_scan"
+MACHINE = Machine("twin", half_operands, plan, run)
 
 
-def ssd_scan(call: SSDCall) -> tuple[Tensor, Tensor]:
-    """Forward of ssd_scan."""
-    result = ssd_forward(call)
-    assert result.final_states is not None
-    return result.y, result.final_states
+def _prepared(call: SSDCall) -> Launch:
+    return prepare_forward(
+        call, half_operands=half_operands(), checkpoint_every=current_settings().checkpoint_every
+    )
 
 
-def ssd_cross_scan(call: CrossCall) -> Tensor:
-    """Forward of ssd_cross_scan."""
-    return ssd_forward(call).y
+def ssd_forward(call: SSDCall, *, trace: bool = False, only_blocks: int = 0) -> TwinResult:
+    """Run the SSD forward of a call with tokens, of ssd_scan or ssd_cross_scan; see run().
+
+    Raises:
+        TwinError, ValueError, NotImplementedError: as run(), or the call is beyond the kernel.
+    """
+    op = "ssd_cross_scan" if isinstance(call, CrossCall) else "ssd_scan"
+    refuse(MACHINE, op, call.x, call.x.shape[3], call.B.shape[3])
+    launch = _prepared(call)
+    report, text = run(launch, trace=trace, only_blocks=only_blocks)
+    outputs = launch.outputs
+    return TwinResult(launch.output("y"), outputs["final_states"], outputs["checkpoints"], report, text)
 
 
-def _not_yet(op: str, what: str) -> NotImplementedError:
-    return NotImplementedError(f"{op}: backend 'twin' has no {what} yet; use 'auto' or 'chunked'")
-
-
-def ssd_scan_backward(call: SSDCall, dy: Tensor, dstates: Tensor) -> SSDGradients:
-    """Not there yet."""
-    raise _not_yet("ssd_scan", "backward")
-
-
-def ssd_cross_scan_backward(call: CrossCall, dy: Tensor) -> SSDGradients:
-    """Not there yet."""
-    raise _not_yet("ssd_cross_scan", "backward")
-
-
-def selective_scan(call: SelectiveCall) -> tuple[Tensor, Tensor]:
-    """Not there yet."""
-    raise _not_yet("selective_scan", "kernel")
-
-
-def selective_scan_backward(call: SelectiveCall, dy: Tensor, dstates: Tensor) -> SelectiveGradients:
-    """Not there yet."""
-    raise _not_yet("selective_scan", "backward")
+def ssd_forward_tiling(call: SSDCall) -> dict[str, int]:
+    """tiling() of the SSD forward of a call."""
+    return tiling("ssd_forward", _prepared(call).fields)

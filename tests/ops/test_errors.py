@@ -36,14 +36,20 @@ def test_op_19_the_command_prints_relative_error_and_cosine_of_each_gradient(op)
         assert cosine_gap < 1e-4, name
 
 
-@pytest.mark.parametrize("op", ["ssd_scan", "ssd_cross_scan"])
+@pytest.mark.parametrize("op", ["ssd_scan", "ssd_cross_scan", "selective_scan"])
 @pytest.mark.usefixtures("twin_libraries")
-def test_the_command_compares_the_outputs_of_a_backend_without_a_backward(op):
-    command = [sys.executable, "-m", "ops_ascend.errors", "--op", op, "--backend", "twin", "--outputs-only"]
-    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+def test_the_command_compares_the_twin(op, capsys):
+    assert errors.main(["--op", op, "--backend", "twin"]) == 0
+    lines = capsys.readouterr().out.splitlines()
     rows = {line.split()[0]: float(line.split()[1]) for line in lines[2:]}
-    assert set(rows) == ({"y", "final_states"} if op == "ssd_scan" else {"y"})
+    assert {"y", "dA", "dB", "dC", "dD", "dz"} <= set(rows)
     assert all(0 < error < 1e-5 for error in rows.values())
+
+
+def test_the_command_leaves_out_gradients_when_told(capsys):
+    assert errors.main(["--op", "ssd_scan", "--outputs-only"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[2:]] == ["y", "final_states"]
 
 
 def test_the_command_answers_a_backend_that_cannot_with_one_sentence(capsys):

@@ -61,13 +61,14 @@ operators = pytest.mark.parametrize("name", PUBLIC)
 def test_ex_3_opcheck_ssd_scan(given):
     tensors = {n: t for n, t in ssd_tensors().items() if n in (*SSD_NAMES[:5], *given)}
     arguments = leaves(tensors, SSD_NAMES)
-    opcheck(OPS.ssd_scan.default, (*arguments, None, 5, True, *NO_LIMIT, "chunked"))
+    for save in (False, True):
+        opcheck(OPS.ssd_scan.default, (*arguments, None, 5, True, *NO_LIMIT, save, "chunked"))
 
 
 def test_ex_3_opcheck_ssd_scan_packed():
     seq_idx = torch.tensor([0] * 5 + [1] * 7).repeat(2, 1)
     arguments = leaves(ssd_tensors(), SSD_NAMES)
-    opcheck(OPS.ssd_scan.default, (*arguments, seq_idx, 5, True, *NO_LIMIT, "chunked"))
+    opcheck(OPS.ssd_scan.default, (*arguments, seq_idx, 5, True, *NO_LIMIT, True, "chunked"))
 
 
 @pytest.mark.parametrize("directions", [1, 2, 4])
@@ -79,7 +80,7 @@ def test_ex_3_opcheck_ssd_cross_scan(directions):
 @pytest.mark.parametrize("given", [(), ("D",), SELECTIVE_NAMES], ids=str)
 def test_ex_3_opcheck_selective_scan(given):
     tensors = {n: t for n, t in selective_tensors().items() if n in (*SELECTIVE_NAMES[:5], *given)}
-    opcheck(OPS.selective_scan.default, (*leaves(tensors, SELECTIVE_NAMES), True, "chunked"))
+    opcheck(OPS.selective_scan.default, (*leaves(tensors, SELECTIVE_NAMES), True, True, "chunked"))
 
 
 @operators
@@ -153,7 +154,33 @@ def test_nothing_but_the_inputs_is_saved_for_backward(name):
     with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
         call(**tensors)
     assert saved
-    assert {t.data_ptr() for t in saved} <= inputs
+    assert {t.data_ptr() for t in saved if t.numel() > 0} <= inputs
+
+
+@pytest.mark.parametrize("name", ["ssd_scan", "selective_scan"])
+@pytest.mark.parametrize("used", [(0,), (1,), ()], ids=["y", "states", "nothing"])
+def test_a_result_that_nothing_depends_on_has_no_gradient(name, used):
+    """The backward is told so, instead of being handed zeros to read."""
+    call, make, _ = PUBLIC[name]
+
+    def gradients(backend):
+        tensors = {n: t.double().requires_grad_() for n, t in make().items()}
+        results = call(**tensors, backend=backend)
+        total = sum((results[i].sum() for i in used), start=0 * tensors["A"].sum())
+        return torch.autograd.grad(total, list(tensors.values()), allow_unused=True, materialize_grads=True)
+
+    handed = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            if func._schema.name.endswith(f"{name}_backward"):
+                handed.append([gradient is not None for gradient in args[:2]])
+            return func(*args, **(kwargs or {}))
+
+    with Watch():
+        have = gradients("chunked")
+    assert handed == ([[i in used for i in range(2)]] if used else [])
+    torch.testing.assert_close(have, gradients("reference"))
 
 
 class LargestTensor(TorchDispatchMode):

@@ -144,13 +144,24 @@ def test_on_npu_without_the_library_auto_takes_chunked_and_says_why(caplog, monk
 
 
 def test_on_npu_auto_takes_the_native_kernel_where_there_is_one(monkeypatch):
-    """With the library, which is not here: forward without gradients only, for now."""
+    """With the library, which is not here."""
     monkeypatch.setattr(native, "_reasons", {key: [] for key in native._reasons})
-    assert backend_module.choose("auto", request_on_npu()) == "ascendc"
-    assert backend_module.choose("auto", request_on_npu(gradients=True)) == "chunked"
-    assert backend_module.choose("auto", request_on_npu("selective_scan")) == "chunked"
+    for op in ("ssd_scan", "ssd_cross_scan", "selective_scan"):
+        for gradients in (False, True):
+            assert backend_module.choose("auto", request_on_npu(op, gradients)) == "ascendc"
     wide = Request("ssd_scan", "npu", torch.float32, 64, 257, False)
     assert backend_module.choose("auto", wide) == "chunked"
+
+
+def test_what_the_native_kernels_do_not_take_goes_to_chunked_with_the_reason(caplog, monkeypatch):
+    monkeypatch.setattr(native, "_reasons", {key: [] for key in native._reasons})
+    monkeypatch.setattr(backend_module, "_logged", set())
+    wide = Request("selective_scan", "npu", torch.float32, 1, 257, True)
+    with caplog.at_level(logging.INFO, logger="ops_ascend"):
+        assert backend_module.choose("auto", wide) == "chunked"
+    assert [r.getMessage() for r in caplog.records] == [
+        "selective_scan on npu runs with backend chunked; not ascendc: dstate (257) must be 1 to 256"
+    ]
 
 
 def test_the_native_kernels_run_on_npu_only():

@@ -5,27 +5,22 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from ops_ascend.errors import outputs_and_gradients, tensor_error
 from ops_ascend.support import FEATURES, refusals, table
-from tests.ops.policy import CAPS
+from tests.ops.policy import assert_accurate, assert_native
 
 ROOT = Path(__file__).parents[2]
 features = pytest.mark.parametrize("feature", FEATURES, ids=[f"{f.op}-{f.title}" for f in FEATURES])
 
 
 def run(feature, name, exact=False):
-    """The results of a row on a backend, of the same values in float64 if exact."""
+    """Outputs and gradients of a row on a backend, of the same values in float64 if exact."""
     scan, tensors = feature.example()
     if exact:
         tensors = {n: t.double() if t.is_floating_point() else t for n, t in tensors.items()}
     names = ("y",) if feature.op == "ssd_cross_scan" else ("y", "state")
-    if feature.backward:
-        return outputs_and_gradients(lambda **leaves: scan(**leaves, backend=name), tensors, names)
-    results = scan(**tensors, backend=name)
-    results = results if isinstance(results, tuple) else (results,)
-    return dict(zip(names, results, strict=True))
+    return outputs_and_gradients(lambda **leaves: scan(**leaves, backend=name), tensors, names)
 
 
 @features
@@ -37,8 +32,8 @@ def test_every_row_of_the_table_is_true(feature, name):
             run(feature, name)
         return
     exact = run(feature, "reference", exact=True)
-    for tensor, value in run(feature, name).items():
-        assert tensor_error(tensor, value, exact[tensor]).relative_rms <= CAPS[feature.dtype], tensor
+    rows = [tensor_error(tensor, value, exact[tensor]) for tensor, value in run(feature, name).items()]
+    (assert_native if name == "twin" else assert_accurate)(rows, feature.dtype)
 
 
 def test_chunked_and_reference_take_everything():
@@ -58,7 +53,8 @@ def test_the_readme_shows_the_table_that_the_command_prints():
     assert table() in (ROOT / "ops_ascend" / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_kernels_take_what_the_table_calls_native():
-    native = [f.title for f in FEATURES if f.op == "ssd_scan" and not refusals(f, "ascendc")]
-    assert {"bfloat16", "float16", "seq_idx", "dt_limit", "headdim and dstate 256"} <= set(native)
-    assert torch.float64 not in {f.dtype for f in FEATURES if f.title in native}
+@pytest.mark.parametrize("op", ["ssd_scan", "ssd_cross_scan", "selective_scan"])
+def test_the_kernels_take_all_but_float64_and_sizes_beyond_256(op):
+    refused = {f.title for f in FEATURES if f.op == op and refusals(f, "ascendc")}
+    assert refused == {f.title for f in FEATURES if f.op == op} & {"float64", "headdim 257", "dstate 257"}
+    assert {"bfloat16", "float16", "float64", "dstate 257"} <= {f.title for f in FEATURES if f.op == op}

@@ -9,9 +9,9 @@ import torch
 from torch.library import opcheck
 
 from ops_ascend import selective_scan, ssd_cross_scan, ssd_scan, twin
-from ops_ascend.ascendc_call import span_bytes
+from ops_ascend.ascendc_launch import span_bytes
 from ops_ascend.calls import SSDCall
-from ops_ascend.errors import random_selective, random_ssd
+from ops_ascend.errors import outputs_and_gradients, random_selective, random_ssd
 
 pytestmark = pytest.mark.usefixtures("twin_libraries")
 SIZES = (2, 70, 4, 16, 2, 16)
@@ -131,43 +131,88 @@ def test_it_runs_on_the_cpu_only():
         ssd_scan(**tensors, chunk_size=64, backend="twin")
 
 
-def test_there_is_no_selective_scan():
-    with pytest.raises(NotImplementedError) as raised:
-        selective_scan(**random_selective((1, 4, 8, 1, 4), torch.float32), backend="twin")
-    assert str(raised.value) == "selective_scan: backend 'twin' cannot run here: it has no selective_scan yet"
+def selective(**tensors):
+    return selective_scan(**tensors, delta_softplus=True, backend="twin")
 
 
 def cross(**tensors):
     return ssd_cross_scan(**tensors, height=7, width=10, directions=4, chunk_size=64, backend="twin")
 
 
-@pytest.mark.parametrize("op", ["ssd_scan", "ssd_cross_scan"])
-def test_there_is_no_backward(op):
-    leaves = {name: t.requires_grad_() for name, t in random_ssd(SIZES, torch.float32).items()}
-    if op == "ssd_cross_scan":
-        del leaves["initial_states"]
-        y = cross(**leaves)
-    else:
-        y = ssd_scan(**leaves, chunk_size=64, backend="twin")[0]
-    with pytest.raises(NotImplementedError) as raised:
-        y.sum().backward()
-    assert str(raised.value) == f"{op}: backend 'twin' has no backward yet; use 'auto' or 'chunked'"
+@pytest.mark.parametrize("seed", [0, 5])
+def test_the_newest_report_is_that_of_the_backward(seed, chip):
+    with twin.settings(chip=chip, seed=seed):
+        kernels = []
+        for op, tensors in (
+            (partial(ssd_scan, chunk_size=64, backend="twin"), random_ssd(SIZES, torch.float32)),
+            (selective, random_selective((2, 6, 40, 1, 4), torch.float32)),
+        ):
+            y, _ = op(**{name: t.requires_grad_() for name, t in tensors.items()})
+            kernels.append(twin.last_report()["kernel"])
+            y.sum().backward()
+            report = twin.last_report()
+            kernels.append(report["kernel"])
+            assert (report["chip"], report["seed"]) == (chip, seed)
+    assert kernels == ["ssd_forward", "ssd_backward", "selective_scan", "selective_scan_backward"]
 
 
-def test_ex_3_opcheck_of_the_forward():
+NAMES = ("x", "dt", "A", "B", "C", "D", "z", "dt_bias", "initial_states")
+ALONE = ("test_schema", "test_faketensor")
+
+
+@pytest.mark.parametrize("save", [False, True])
+def test_ex_3_opcheck(save):
+    """All of it with gradients; what the forward saves has the shape that the fake kernel gives."""
     tensors = random_ssd(SIZES, torch.float32)
-    names = ("x", "dt", "A", "B", "C", "D", "z", "dt_bias", "initial_states")
-    arguments = [tensors[name] for name in names]
-    tests = ("test_schema", "test_faketensor")
-    options = (None, 64, True, 0.0, math.inf, "twin")
-    opcheck(torch.ops.vmamba2.ssd_scan.default, (*arguments, *options), test_utils=tests)
+    options = (None, 64, True, 0.0, math.inf, save, "twin")
+    arguments = [tensors[name] for name in NAMES]
+    opcheck(torch.ops.vmamba2.ssd_scan.default, (*arguments, *options), test_utils=ALONE)
+    leaves = [t.requires_grad_() for t in arguments]
+    opcheck(torch.ops.vmamba2.ssd_scan.default, (*leaves, *options))
     options = (64, True, 0.0, math.inf, 7, 10, 4, "twin")
-    opcheck(torch.ops.vmamba2.ssd_cross_scan.default, (*arguments[:8], *options), test_utils=tests)
+    opcheck(torch.ops.vmamba2.ssd_cross_scan.default, (*leaves[:8], *options))
 
 
-def test_ex_3_torch_compile_in_one_graph():
-    run = partial(ssd_scan, chunk_size=64, dt_softplus=True, backend="twin")
-    tensors = random_ssd(SIZES, torch.float32)
+@pytest.mark.parametrize("save", [False, True])
+def test_ex_3_opcheck_of_the_selective_scan(save):
+    tensors = random_selective((2, 6, 40, 2, 4), torch.float32)
+    names = ("u", "delta", "A", "B", "C", "D", "z", "delta_bias")
+    leaves = [tensors[name].requires_grad_() for name in names]
+    opcheck(torch.ops.vmamba2.selective_scan.default, (*leaves, True, save, "twin"))
+
+
+@pytest.mark.parametrize(
+    ("run", "tensors", "names"),
+    [
+        (
+            partial(ssd_scan, chunk_size=64, dt_softplus=True, backend="twin"),
+            random_ssd(SIZES, torch.float32),
+            ("y", "state"),
+        ),
+        (selective, random_selective((2, 6, 40, 2, 4), torch.float32), ("y", "state")),
+    ],
+    ids=["ssd_scan", "selective_scan"],
+)
+def test_ex_3_torch_compile_in_one_graph(run, tensors, names):
     compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
     with torch.no_grad():
         torch.testing.assert_close(compiled(**tensors), run(**tensors), rtol=0, atol=0)
+    have, want = (outputs_and_gradients(f, tensors, names) for f in (compiled, run))
+    torch.testing.assert_close(have, want, rtol=0, atol=0)
+
+
+def test_ex_2_torch_compile_with_a_length_that_varies():
+    def run(**tensors):
+        return ssd_scan(**tensors, chunk_size=64, backend="twin")[0] + selective(**channels(tensors))[
+            0
+        ].mT.unsqueeze(-1)
+
+    def channels(tensors):
+        u, B = tensors["x"].flatten(2).mT, tensors["B"].permute(0, 2, 3, 1)
+        return {"u": u, "delta": u, "A": -torch.ones(u.shape[1], 16), "B": B, "C": B}
+
+    compiled = torch.compile(run, fullgraph=True, backend="aot_eager", dynamic=True)
+    for seqlen in (70, 20, 300):
+        tensors = random_ssd((2, seqlen, 4, 1, 2, 16), torch.float32)
+        have, want = (outputs_and_gradients(f, tensors, ("y",)) for f in (compiled, run))
+        torch.testing.assert_close(have, want, rtol=0, atol=0)

@@ -167,18 +167,6 @@ def test_op_18_a_float16_overflow_shows_as_infinity(chip):
     assert final_states.item() == pytest.approx(20 * 4096)
 
 
-@pytest.mark.parametrize(("batch", "seqlen"), [(0, 5), (2, 0), (0, 0)])
-@pytest.mark.parametrize("with_states", [False, True])
-def test_op_21_empty_batch_or_sequence(batch, seqlen, with_states, chip):
-    tensors = random_ssd((batch, seqlen, 2, 4, 1, 3), torch.float32)
-    initial = tensors["initial_states"]
-    if not with_states:
-        initial = torch.zeros_like(tensors.pop("initial_states"))
-    y, final_states = twin_forward(scan(8), tensors, chip)
-    assert y.shape == (batch, seqlen, 2, 4)
-    assert torch.equal(final_states, initial)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_op_22_what_the_existing_operator_refuses(dtype, chip):
     """P = 32, N = 16, chunk 128, 16-bit tensors, strided x: native, in the same pass."""

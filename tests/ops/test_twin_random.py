@@ -1,4 +1,4 @@
-"""Random calls of the SSD forward on the twin: sizes, options and strides that no table thought of."""
+"""Random calls on the twin, outputs and gradients: sizes, options and strides that no table thought of."""
 
 import math
 import random
@@ -7,10 +7,11 @@ from functools import partial
 import pytest
 import torch
 
-from ops_ascend import ssd_cross_scan, ssd_scan
-from ops_ascend.errors import random_ssd
-from tests.ops.forward import PRECISIONS, errors, exact_forward, twin_forward
-from tests.ops.policy import assert_accurate
+from ops_ascend import selective_scan, ssd_cross_scan, ssd_scan
+from ops_ascend.errors import random_selective, random_ssd
+from tests.ops.forward import PRECISIONS
+from tests.ops.gradients import errors, exact_gradients, twin_gradients
+from tests.ops.policy import assert_native
 
 HEADDIMS = (1, 3, 5, 8, 16, 17, 24, 32, 48, 64, 80, 100, 128, 200, 256)
 DSTATES = (1, 2, 7, 8, 16, 24, 40, 64, 65, 72, 128, 130, 192, 256)
@@ -37,7 +38,8 @@ def other_strides(tensor, draw):
         return tensor
     if kind == 1:
         return tensor.transpose(1, 2).contiguous().transpose(1, 2)
-    dim, shape = (-1, (1, 1, 1, 2)) if kind == 2 else (1, (1, 2, 1, 1))
+    ones = (1,) * (tensor.dim() - 2)
+    dim, shape = (-1, (1, *ones, 2)) if kind == 2 else (1, (1, 2, *ones))
     wider = torch.full([n * times for n, times in zip(tensor.shape, shape, strict=True)], torch.nan)
     wider = wider.to(tensor.dtype)
     view = wider.narrow(-1, 0, tensor.shape[-1]) if dim == -1 else wider[:, ::2]
@@ -84,5 +86,33 @@ def random_call(seed):
 def test_random_calls_are_accurate_and_silent(seed, chip):
     scan, tensors, precision = random_call(seed)
     _, operands, judged_as = PRECISIONS[precision]
-    outputs = twin_forward(scan, tensors, chip, operands, seeds=(seed, seed + 1))
-    assert_accurate(errors(outputs, exact_forward(scan, tensors)), judged_as)
+    names = ("y",) if scan.func is ssd_cross_scan else ("y", "state")
+    measured = twin_gradients(scan, tensors, chip, operands, (seed,), names)
+    assert_native(errors(measured, exact_gradients(scan, tensors, names)), judged_as)
+
+
+def random_selective_call(seed):
+    """selective_scan with its options, and its tensors."""
+    draw = random.Random(seed)
+    ngroups, dstate, seqlen = draw.choice((1, 1, 2, 3)), draw.choice(DSTATES), draw.choice(LENGTHS)
+    dim = ngroups * draw.choice((1, 2, 5, 16, 31, 64, 65, 90, 128, 200))
+    batch = draw.choice((1, 2, 5))
+    if batch * dim * seqlen * dstate > MOST_STEPS / 4:
+        batch, dim, seqlen = 1, ngroups * 3, min(seqlen, 65)
+    dtype = draw.choice((torch.float32, torch.float32, torch.bfloat16, torch.float16))
+    tensors = random_selective((batch, dim, seqlen, ngroups, dstate), dtype, seed=seed)
+    left = {n: t for n, t in tensors.items() if n not in ("D", "z", "delta_bias") or draw.random() > 0.35}
+    softplus = draw.random() < 0.7
+    if not softplus:
+        left |= {n: left[n].abs() * 0.1 for n in ("delta", "delta_bias") if n in left}
+    if draw.random() < 0.3:
+        left["delta"] = left["delta"].float()
+    strided = {n: other_strides(t, draw) for n, t in left.items() if n in ("u", "z")}
+    return partial(selective_scan, delta_softplus=softplus), left | strided
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_selective_scans_are_accurate_and_silent(seed, chip):
+    scan, tensors = random_selective_call(seed)
+    measured = twin_gradients(scan, tensors, chip, seeds=(seed,))
+    assert_native(errors(measured, exact_gradients(scan, tensors)), tensors["u"].dtype)

@@ -8,7 +8,9 @@ import torch
 from ops_ascend import ssd_cross_scan
 from ops_ascend.errors import random_ssd
 from tests.ops.forward import PRECISIONS, SEEDS, errors, exact_forward, twin_forward
-from tests.ops.policy import assert_accurate
+from tests.ops.gradients import errors as gradient_errors
+from tests.ops.gradients import exact_gradients, twin_gradients
+from tests.ops.policy import assert_accurate, assert_native
 
 GRIDS = [(1, 1), (3, 5), (7, 1), (1, 6), (9, 8), (5, 27)]
 
@@ -84,5 +86,49 @@ def test_op_10_views_of_one_projection(directions, chip):
 @pytest.mark.parametrize(("batch", "height", "width"), [(0, 2, 3), (2, 0, 3)])
 def test_op_21_empty_batch_or_grid(batch, height, width, chip):
     tensors = inputs(height, width, batch=batch)
-    (y,) = twin_forward(scan(height, width, 4), tensors, chip, seeds=SEEDS[:1])
-    assert y.shape == tensors["x"].shape
+    measured = twin_gradients(scan(height, width, 4), tensors, chip, seeds=SEEDS[:1], names=("y",))
+    assert measured["y"].shape == tensors["x"].shape
+    for name, tensor in tensors.items():
+        assert torch.equal(measured[f"d{name}"], torch.zeros_like(tensor)), name
+
+
+@pytest.mark.parametrize("directions", [1, 2, 4])
+@pytest.mark.parametrize(("height", "width"), GRIDS)
+def test_gradients_are_those_of_the_mean(height, width, directions, chip):
+    op, tensors = scan(height, width, directions), inputs(height, width, headdim=8, dstate=12)
+    measured = twin_gradients(op, tensors, chip, names=("y",))
+    assert_native(gradient_errors(measured, exact_gradients(op, tensors, ("y",))), torch.float32)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("directions", [2, 4])
+def test_gradients_in_every_precision(directions, precision, chip):
+    dtype, operands, judged_as = PRECISIONS[precision]
+    op, tensors = scan(9, 11, directions), inputs(9, 11, dtype, headdim=24, dstate=32)
+    measured = twin_gradients(op, tensors, chip, operands, SEEDS[:1], ("y",))
+    assert_native(gradient_errors(measured, exact_gradients(op, tensors, ("y",))), judged_as)
+
+
+@pytest.mark.parametrize("skip", [None, "head", "channel"])
+@pytest.mark.parametrize("with_z", [False, True])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_op_8_gradients_of_optional_arguments(skip, with_z, with_bias, chip):
+    tensors = inputs(3, 13, headdim=8, dstate=8)
+    if skip is None:
+        del tensors["D"]
+    elif skip == "head":
+        tensors["D"] = tensors["D"].sum(1)
+    for name, given in (("z", with_z), ("dt_bias", with_bias)):
+        if not given:
+            del tensors[name]
+    op = scan(3, 13, 4)
+    measured = twin_gradients(op, tensors, chip, seeds=SEEDS[1:2], names=("y",))
+    assert set(measured) == {"y", *(f"d{name}" for name in tensors)}
+    assert_native(gradient_errors(measured, exact_gradients(op, tensors, ("y",))), torch.float32)
+
+
+def test_op_20_two_runs_are_equal_bit_for_bit(chip):
+    op, tensors = scan(6, 13, 4), inputs(6, 13)
+    first, second = (twin_gradients(op, tensors, chip, seeds=SEEDS[:1], names=("y",)) for _ in range(2))
+    for name, value in first.items():
+        assert torch.equal(value, second[name]), name

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from ops_ascend import twin
-from ops_ascend.ascendc_call import KERNEL_CHUNK, LARGEST_SIZE, prepare_forward
+from ops_ascend.ascendc_call import KERNEL_CHUNK, prepare_backward, prepare_forward, saved_shape
+from ops_ascend.ascendc_launch import LARGEST_SIZE
 from ops_ascend.calls import CrossCall, SSDCall
 
 CORES = {"910B3": 20, "950PR": 32}
@@ -113,7 +114,57 @@ def test_checkpoints_are_counted_as_they_are_allocated(every, chip):
     call = meta_call(2, 500, 4, 16, 2, 16)
     plan = tiling(call, chip, checkpoint_every=every)
     launch = prepare_forward(call, half_operands=False, checkpoint_every=every)
-    assert launch.checkpoints.shape == (2, plan["ncheckpoints"], 4, 16, 16)
+    assert launch.output("checkpoints").shape == (2, plan["ncheckpoints"], 4, 16, 16)
+
+
+def backward_tiling(call, chip, **settings):
+    """Of a backward that has both gradients; D per head, as the kernel takes it."""
+    if call.D is not None:
+        call = replace(call, D=call.D[:, 0])
+    plans = []
+
+    def plan(kernel, sums, fields):
+        plans.append(twin.tiling(kernel, fields))
+        return plans[0][sums]
+
+    checkpoints = torch.empty(saved_shape(call), device="meta")
+    with twin.settings(chip=chip, **settings):
+        states = torch.empty(call.states_shape(), device="meta")
+        half = twin.half_operands()
+        launch = prepare_backward(call, checkpoints, call.x, states, half_operands=half, plan=plan)
+    return plans[0], launch
+
+
+@pytest.mark.parametrize("precision", twin.PRECISIONS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_npu_7_every_buffer_of_the_backward_fits_the_chip(shape, dtype, precision, chip):
+    plan, launch = backward_tiling(meta_call(*shape, dtype=dtype), chip, precision=precision)
+    assert 0 < plan["ub_bytes"] <= UB_BYTES[chip]
+    assert 0 < plan["l1_bytes"] <= L1_BYTES
+    assert plan["workspace_bytes"] >= plan["blocks"] * plan["ring_bytes"] > 0
+    assert plan["blocks"] == min(plan["tasks"], CORES[chip])
+    # What is saved is what the kernel expects; parts are summed in float32 by the caller.
+    assert launch.inputs["checkpoints"].shape[1] == plan["ncheckpoints"]
+    grouped = launch.output("dB")
+    assert grouped.dim() == (4 if plan["parts"] == 1 else 5)
+    assert grouped.dtype == (dtype if plan["parts"] == 1 else torch.float32)
+
+
+def test_npu_7_every_head_and_state_size_of_the_backward_fits_the_chip(chip):
+    for headdim in (1, 8, 24, 100, 128, 192, 256):
+        for dstate in (1, 8, 24, 100, 128, 192, 256):
+            for heads_per_group in (1, 2, 8, 9):
+                call = meta_call(2, 300, 2 * heads_per_group, headdim, 2, dstate)
+                plan, _ = backward_tiling(call, chip)
+                assert plan["ub_bytes"] <= UB_BYTES[chip]
+                assert plan["l1_bytes"] <= L1_BYTES
+                assert plan["parts"] * plan["heads_per_task"] >= heads_per_group
+
+
+def test_the_backward_of_the_benchmark_shape_splits_no_group(chip):
+    plan, _ = backward_tiling(meta_call(*SHAPES[0]), chip)
+    assert plan["parts"] == 1
 
 
 REFUSED = [

@@ -1,4 +1,4 @@
-"""What the SSD forward moves between global memory and the cores, counted by the twin."""
+"""What the kernels move between global memory and the cores, counted by the twin."""
 
 import math
 from functools import cache
@@ -6,9 +6,9 @@ from functools import cache
 import pytest
 import torch
 
-from ops_ascend import twin
-from ops_ascend.calls import SSDCall
-from ops_ascend.errors import random_ssd
+from ops_ascend import ascendc_call, ascendc_selective, twin
+from ops_ascend.calls import SelectiveCall, SSDCall
+from ops_ascend.errors import random_selective, random_ssd
 
 # batch, seqlen, nheads, headdim, ngroups, dstate: the shape that the existing operator publishes times for.
 BENCHMARK = (8, 4096, 256, 64, 64, 64)
@@ -93,3 +93,99 @@ def test_times_are_labelled_as_modelled(chip):
     assert timeline["label"] == "modelled"
     assert timeline["duration_us"] >= timeline["hbm_us"] > 0
     assert timeline["cores"] == {"910B3": 20, "950PR": 32}[chip]
+
+
+def buffer_bytes(launch):
+    """Every buffer of a launch once: inputs, outputs, and what the forward saves for the backward."""
+    tensors = [tensor for tensor in launch.buffers() if tensor is not None]
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+@cache
+def backward_report(chip, batch, seqlen):
+    """The backward of report(), with gradients of y and of the final states."""
+    options = {"D": None, "dt_bias": None, "seq_idx": None, "chunk_size": 64, "dt_softplus": True}
+    tensors = tensors_with_gate_and_state((batch, seqlen, 4, 64, 1, 64))
+    call = SSDCall(**tensors, **options, dt_limit=(0.0, math.inf))
+    with twin.settings(chip=chip):
+        every = ascendc_call.SAVED_EVERY
+        forward = ascendc_call.prepare_forward(call, half_operands=False, checkpoint_every=every)
+        twin.run(forward)
+        launch = ascendc_call.prepare_backward(
+            call,
+            *(forward.output(name) for name in ("checkpoints", "y", "final_states")),
+            half_operands=False,
+            plan=twin.plan,
+        )
+        return twin.run(launch).report, buffer_bytes(launch)
+
+
+def test_the_backward_moves_every_byte_once(chip):
+    counted, bound = backward_report(chip, UNITS, 128)
+    assert counted["blocks_simulated"] == counted["blocks"]
+    assert counted["gm_bytes"]["compulsory"] == bound
+    assert outside_rings(counted) <= 1.05 * bound
+
+
+def test_the_backward_of_the_benchmark_shape_moves_little_more_than_its_lower_bound(chip):
+    """The bound has x, z, dy, dx, dz; B, C, dB, dC; dt, ddt; and a state for every other chunk."""
+    units, chunks = UNITS, (2, 4)
+    counted = [backward_report(chip, units, 64 * count) for count in chunks]
+    batch, seqlen, _, _, ngroups, _ = BENCHMARK
+
+    def whole(short, long):
+        per_chunk = (long - short) / units / (chunks[1] - chunks[0])
+        return batch * ngroups * (short / units + per_chunk * (seqlen // 64 - chunks[0]))
+
+    moved, bound = whole(*(outside_rings(c) for c, _ in counted)), whole(*(b for _, b in counted))
+    assert moved <= 1.01 * bound
+    assert moved / GIB <= 13.2
+
+
+def test_hand_offs_of_the_backward_are_per_group_and_chunk(chip):
+    """Not per head: what a chunk adds is the same for one head and for four."""
+    counted = [backward_report(chip, UNITS, 64 * chunks)[0]["hand_offs"] for chunks in (2, 4)]
+    assert all(c["AIV0"] == c["AIV1"] for c in counted)
+    per_chunk = sum(counted[1][core] - counted[0][core] for core in ("AIC", "AIV0")) / (2 * UNITS)
+    assert per_chunk <= 6
+
+
+#  batch dim seqlen: Mamba blocks of MambaVision-T and -B at 224 pixels, windows of 14 x 14 and 7 x 7
+WINDOWS = [(32, 160, 196), (24, 320, 49), (16, 256, 196), (16, 512, 49)]
+
+
+@cache
+def selective_reports(chip, sizes):
+    """(report, bound) of the forward alone, of the forward that saves, and of the backward."""
+    batch, dim, seqlen = sizes
+    tensors = random_selective((batch, dim, seqlen, 1, 8), torch.float32)
+    call = SelectiveCall(**tensors, delta_softplus=True)
+    with twin.settings(chip=chip):
+        alone, forward = (ascendc_selective.prepare_forward(call, save=save) for save in (False, True))
+        reports = [twin.run(launch).report for launch in (alone, forward)]
+        backward = ascendc_selective.prepare_backward(
+            call,
+            *(forward.output(name) for name in ("checkpoints", "y", "last_state")),
+            plan=twin.plan,
+        )
+        reports.append(twin.run(backward).report)
+    return [(r, buffer_bytes(b)) for r, b in zip(reports, (alone, forward, backward), strict=True)]
+
+
+@pytest.mark.parametrize("sizes", WINDOWS, ids=str)
+def test_selective_scans_move_little_more_than_their_lower_bound(sizes, chip):
+    for counted, bound in selective_reports(chip, sizes):
+        assert counted["gm_bytes"]["compulsory"] == bound
+        assert counted["gm_bytes"]["ring"] == 0
+        assert outside_rings(counted) <= 1.1 * bound, counted["kernel"]
+
+
+@pytest.mark.parametrize("sizes", WINDOWS, ids=str)
+def test_selective_scans_fill_the_vector_cores(sizes, chip):
+    cores = {"910B3": 40, "950PR": 64}[chip]
+    for counted, _ in selective_reports(chip, sizes):
+        timeline = counted["timeline"]
+        assert timeline["cores"] == cores
+        assert counted["blocks"] >= 0.75 * cores
+        # Half of the time, at worst, goes to waiting for the core with most tasks.
+        assert timeline["block_us"]["mean"] >= 0.5 * timeline["cores_us"]
