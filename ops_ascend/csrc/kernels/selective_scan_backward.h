@@ -170,7 +170,7 @@ class SelectiveBackward {
       Settle();
       AscendC::Div(tile_.Lanes(ub_->sigmoid), tile_.Lanes(ub_->sigmoid), Scratch(), count);
       Settle();
-      SoftplusLanes(step, Scratch(), count);
+      Softplus(step, Scratch(), count);
     }
     if (t_->has_z) {
       GateGradients(dout, tile_.Lanes(ub_->slope), Scratch(), count);

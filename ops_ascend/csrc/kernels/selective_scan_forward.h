@@ -146,7 +146,7 @@ class SelectiveForward {
     OpenDelta<T>(*t_, step, ub_->raw_delta, Wide(), Vector(at, 1), at);
     FetchNextRows();
     if (t_->softplus) {
-      SoftplusLanes(step, Tile(ub_->state), count);
+      Softplus(step, Tile(ub_->state), count);
     }
     if (t_->has_d) {
       AscendC::Mul(Lanes(ub_->sum), input, Vector(at, 0), kLanes, at.tokens, TimesVector());

@@ -3,8 +3,8 @@
 #ifndef VMAMBA2_SELECTIVE_TASK_H
 #define VMAMBA2_SELECTIVE_TASK_H
 
-#include "selective_math.h"
 #include "selective_tiles.h"
+#include "vector_math.h"
 
 namespace vmamba2 {
 

@@ -6,8 +6,6 @@
 // Layout: [64 tokens][8 heads] float32, one 32-byte block per token. A backward scan sums from the end.
 //   Numerics  a is split into hi, a multiple of 2^-10 with sums exact in float32, and a small lo. a below -104 is
 //             -104: float32 cannot tell exp of the two apart.
-//             softplus is max(x, 0) + 2 atanh(w / (2 + w)), w = exp(-|x|): ln(1 + w) would lose small steps.
-//             Its relative error is below 4e-7.
 //             A maximum may swallow a NaN: 0 times the value is added back, so that NaN, and an infinite dt
 //             or A, give NaN.
 //   Tail      tokens past the end have step 0 and a 0: they neither decay nor add.
@@ -15,6 +13,7 @@
 #define VMAMBA2_SSD_DECAY_SUMS_H
 
 #include "ssd_forward_protocol.h"
+#include "vector_math.h"
 #include "vector_tiles.h"
 
 namespace vmamba2 {
@@ -191,7 +190,9 @@ class DecaySums {
       StartSlope(slope, dt);
     }
     if (t_->softplus) {
-      Softplus(dt);
+      static_assert(kPing + kSoftplusScratch <= kFirst, "softplus must leave the vectors behind it alone");
+      Softplus(dt, Ub<float>(t_->ub.work + kPing * kVectorBytes, kSoftplusScratch * kVectorElements),
+               kVectorElements);
     }
     if (Clamps()) {
       Clamp<kSlope>(dt, slope);
@@ -241,12 +242,7 @@ class DecaySums {
       return;
     }
     AscendC::Duplicate(ones, 1.0f, kVectorElements);
-    AscendC::Muls(slope, x, -1.0f, kVectorElements);
-    Settle();
-    AscendC::Exp(slope, slope, kVectorElements);
-    Settle();
-    AscendC::Adds(slope, slope, 1.0f, kVectorElements);
-    Settle();
+    SigmoidDivisor(slope, x, kVectorElements);
     AscendC::Div(slope, ones, slope, kVectorElements);
     Settle();
   }
@@ -274,38 +270,6 @@ class DecaySums {
     if (tokens < kChunk) {
       AscendC::Duplicate(vector[tokens * kMaxHeads], 0.0f, (kChunk - tokens) * kMaxHeads);
     }
-  }
-
-  __aicore__ inline void Softplus(const AscendC::LocalTensor<float>& x) {
-    AscendC::LocalTensor<float> w = Scratch(kPing), ratio = Scratch(kPing + 1), square = Scratch(kPong),
-                                sum = Scratch(kPong + 1);
-    AscendC::Abs(w, x, kVectorElements);
-    Settle();
-    AscendC::Muls(w, w, -1.0f, kVectorElements);
-    Settle();
-    AscendC::Exp(w, w, kVectorElements);
-    Settle();
-    AscendC::Adds(ratio, w, 2.0f, kVectorElements);
-    Settle();
-    AscendC::Div(ratio, w, ratio, kVectorElements);
-    Settle();
-    AscendC::Mul(square, ratio, ratio, kVectorElements);
-    Settle();
-    // atanh(r) / r in r^2, minimax for r <= 1/3: relative error 4e-9.
-    constexpr int32_t kTerms = 5;
-    const float terms[kTerms] = {0.14089164f, 0.13980296f, 0.20012456f, 0.33333158f, 1.0f};
-    AscendC::Muls(sum, square, terms[0], kVectorElements);
-    Settle();
-    for (int32_t i = 1; i < kTerms; ++i) {
-      AscendC::Adds(sum, sum, terms[i], kVectorElements);
-      Settle();
-      AscendC::Mul(sum, sum, i + 1 < kTerms ? square : ratio, kVectorElements);
-      Settle();
-    }
-    AscendC::Maxs(x, x, 0.0f, kVectorElements);
-    Settle();
-    AscendC::Axpy(x, sum, 2.0f, kVectorElements);
-    Settle();
   }
 
   // kPing = inclusive sums of hi and lo, side by side for each token.

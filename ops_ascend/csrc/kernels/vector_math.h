@@ -1,10 +1,10 @@
-// selective_math.h -- the step of the selective scan and the gate, float32, on lanes.
+// vector_math.h -- what steps and gates are made of, on dense float32 vectors.
 //
 //   softplus(x) = max(x, 0) + 2 atanh(w / (2 + w)),  w = exp(-|x|): ln(1 + w) would lose small steps. Its
 //                 relative error is below 4e-7. A NaN in x comes through w.
 //   sigmoid(x)  = 1 / (1 + exp(-x)), 0 where exp overflows
-#ifndef VMAMBA2_SELECTIVE_MATH_H
-#define VMAMBA2_SELECTIVE_MATH_H
+#ifndef VMAMBA2_VECTOR_MATH_H
+#define VMAMBA2_VECTOR_MATH_H
 
 #include "vector_tiles.h"
 
@@ -13,8 +13,8 @@ namespace vmamba2 {
 constexpr int32_t kSoftplusScratch = 3;  // vectors of the length of x
 
 // x <- softplus(x); `scratch` holds kSoftplusScratch vectors of `count`.
-__aicore__ inline void SoftplusLanes(const AscendC::LocalTensor<float>& x,
-                                     const AscendC::LocalTensor<float>& scratch, int32_t count) {
+__aicore__ inline void Softplus(const AscendC::LocalTensor<float>& x,
+                                const AscendC::LocalTensor<float>& scratch, int32_t count) {
   const AscendC::LocalTensor<float> ratio = scratch, square = scratch[count], sum = scratch[2 * count];
   AscendC::Abs(ratio, x, count);
   Settle();
@@ -80,4 +80,4 @@ __aicore__ inline void GateGradients(const AscendC::LocalTensor<float>& dy,
 
 }  // namespace vmamba2
 
-#endif  // VMAMBA2_SELECTIVE_MATH_H
+#endif  // VMAMBA2_VECTOR_MATH_H
