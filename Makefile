@@ -1,10 +1,13 @@
-# Each target makes .venv when it is missing and brings it up to date when pyproject.toml changed.
+# Each target makes .venv when it is missing, and brings it and the compiled CPU kernels up to date when
+# pyproject.toml or their sources changed.
 PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin/python
 CXX_SOURCES = $(shell find ops_ascend/csrc -name '*.h' -o -name '*.cpp' -o -name '*.asc')
 
-.PHONY: quickstart test test-fast ops lint format errors clean
+CPU_SOURCES = ops_ascend/CMakeLists.txt $(wildcard ops_ascend/csrc/cpu/*)
+
+.PHONY: quickstart test test-fast sanitize ops lint format errors clean
 
 quickstart: $(VENV)/installed  ## train a small Vision-Mamba2 on handwritten digits, on whatever device is here
 	$(RUN) train.py experiment=quickstart
@@ -15,7 +18,10 @@ test: $(VENV)/installed-dev  ## the whole test suite
 test-fast: $(VENV)/installed-dev  ## what takes a second or less each
 	$(RUN) -m pytest -m "not slow"
 
-ops: $(VENV)/installed  ## build the native libraries that this machine allows, and say why not the rest
+sanitize: $(VENV)/installed-dev  ## the CPU kernels under the address and undefined-behaviour sanitizers
+	$(RUN) -m tests.sanitize
+
+ops: $(VENV)/installed-dev  ## build the native libraries that this machine allows, and say why not the rest
 	$(RUN) -m ops_ascend.build
 
 lint: $(VENV)/installed-dev  ## style, formatting and types
@@ -39,10 +45,10 @@ clean:  ## caches, built libraries and the environment, never a run folder
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/installed: pyproject.toml | $(VENV)/bin/python
+$(VENV)/installed: pyproject.toml $(CPU_SOURCES) | $(VENV)/bin/python
 	$(RUN) -m pip install --quiet --disable-pip-version-check --editable .
 	touch $@
 
-$(VENV)/installed-dev: pyproject.toml | $(VENV)/bin/python
+$(VENV)/installed-dev: pyproject.toml $(CPU_SOURCES) | $(VENV)/bin/python
 	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@ $(VENV)/installed

@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from ops_ascend import ascendc, chunked, tiled, twin
+from ops_ascend import ascendc, chunked, cpu, tiled, twin
 from ops_ascend.ascendc_launch import Machine
 from ops_ascend.ascendc_scan import SelectiveScan, SSDScan
 from ops_ascend.calls import CrossCall, Request, SelectiveCall, SelectiveGradients, SSDCall, SSDGradients
@@ -118,6 +118,16 @@ _CHUNKED = Kernels(
     selective_backward=_from_inputs_alone(tiled.selective_backward),
     selective_saved=_nothing_saved,
 )
+_CPU = Kernels(
+    ssd_forward=cpu.ssd_forward,
+    ssd_backward=cpu.ssd_backward,
+    ssd_saved=_nothing_saved,
+    cross_forward=cpu.cross_forward,
+    cross_backward=cpu.cross_backward,
+    selective_forward=cpu.selective_forward,
+    selective_backward=cpu.selective_backward,
+    selective_saved=_nothing_saved,
+)
 
 
 def _native(machine: Machine) -> Kernels:
@@ -146,6 +156,7 @@ BACKENDS: dict[str, Backend] = {
             refuses=ascendc.refuses,
             auto_on=("npu",),
         ),
+        Backend("cpu", "compiled kernels for the CPU", _CPU, cpu.missing, cpu.refuses, auto_on=("cpu",)),
         Backend("chunked", "matrix products in plain PyTorch", _CHUNKED, _nothing, lambda request: []),
         Backend("reference", "one token at a time in float64", None, _nothing, _no_float64),
         Backend(

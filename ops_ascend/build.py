@@ -2,7 +2,8 @@
 
     python -m ops_ascend.build
 
-The CPU twin needs CMake and a C++17 compiler; the NPU library also needs CANN and torch_npu.
+The CPU kernels and the twin need CMake and a C++17 compiler; the NPU library also CANN and torch_npu. This
+imports no torch: wheel.py runs it where there is none.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ops_ascend.native import PACKAGE, look, output_folder, sources_digest
+from ops_ascend.native import KINDS, PACKAGE, look, output_folder, reasons_against, sources_digest
 
 Write = Callable[[str], object]
 
@@ -25,15 +26,24 @@ class BuildError(RuntimeError):
 
 
 class NoCompilerError(BuildError):
-    """There is no C++ compiler on this machine."""
+    """There is no C++ compiler on this machine, or none that works."""
 
 
-def build(write: Write, folder: Path | None = None) -> list[Path]:
-    """Build every library that this machine allows.
+def build(
+    write: Write,
+    kinds: Sequence[str] = tuple(KINDS),
+    folder: Path | None = None,
+    tree: Path | None = None,
+    options: Sequence[str] = (),
+) -> list[Path]:
+    """Build every library of some kinds that this machine allows, where it is not there yet.
 
     Args:
         write: takes the lines that say what was built and why not the rest.
+        kinds: of libraries: "cpu", "twin", "npu".
         folder: where the libraries go; None for the place where the loader looks.
+        tree: where CMake works; None for a folder that stays beside the libraries.
+        options: of CMake.
 
     Returns:
         The libraries.
@@ -42,21 +52,34 @@ def build(write: Write, folder: Path | None = None) -> list[Path]:
         BuildError: there is no CMake, no compiler, or the compiler found an error.
     """
     look()  # the sources may have changed since they were imported
-    folder = folder or output_folder()
     began = time.monotonic()
-    cmake = _cmake()
-    with _alone(folder):
-        tree = folder / "build"
-        notes = _configure(cmake, tree)
-        jobs = str(os.cpu_count() or 1)
-        _run([cmake, "--build", str(tree), "--parallel", jobs], "a source does not compile")
-        libraries = [_put(path, folder) for path in sorted((tree / "lib").glob("*.so"))]
+    libraries: list[Path] = []
+    for kind in kinds:
+        place = folder or output_folder(kind)
+        with _alone(place):
+            if folder is None and _is_current(kind):
+                write(f"{KINDS[kind].title} is up to date\n")
+                continue
+            cmake = _cmake()
+            below = (tree or place / "build") / kind
+            notes = _configure(cmake, below, kind, options)
+            jobs = str(os.cpu_count() or 1)
+            _run([cmake, "--build", str(below), "--parallel", jobs], "a source does not compile")
+            libraries += [_put(path, place) for path in sorted((below / "lib").glob("*.so"))]
+        for note in notes:
+            write(f"{note}\n")
     look()
-    for note in notes:
-        write(f"{note}\n")
-    names = ", ".join(path.name for path in libraries)
-    write(f"{names} in {folder}, {time.monotonic() - began:.0f} s\n")
+    if libraries:
+        names = ", ".join(path.name for path in libraries)
+        places = ", ".join(sorted({str(path.parent) for path in libraries}))
+        write(f"{names} in {places}, {time.monotonic() - began:.0f} s\n")
     return libraries
+
+
+def _is_current(kind: str) -> bool:
+    """Whether every library of a kind belongs to the sources."""
+    look()  # another build may just have ended
+    return not any(reasons_against(kind, variant) for variant in KINDS[kind].variants)
 
 
 def _cmake() -> str:
@@ -81,14 +104,14 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _configure(cmake: str, tree: Path) -> list[str]:
-    """Configure the build tree; what CMake says about our targets."""
+def _configure(cmake: str, tree: Path, kind: str, options: Sequence[str]) -> list[str]:
+    """Configure the build tree of a kind; what CMake says about our targets."""
     known = tree / "CMakeCache.txt"
     # A tree of another checkout or of another generator cannot be reused.
     if known.exists() and f"CMAKE_HOME_DIRECTORY:INTERNAL={PACKAGE}\n" not in known.read_text():
         shutil.rmtree(tree)
-    command = [cmake, "-S", str(PACKAGE), "-B", str(tree)]
-    command += [f"-DVMAMBA2_SOURCES={sources_digest()}", f"-DPython3_EXECUTABLE={sys.executable}"]
+    command = [cmake, "-S", str(PACKAGE), "-B", str(tree), f"-DVMAMBA2_KINDS={kind}", *options]
+    command += [f"-DVMAMBA2_SOURCES={sources_digest(kind)}", f"-DPython3_EXECUTABLE={sys.executable}"]
     if shutil.which("ninja") and not known.exists():
         command += ["-G", "Ninja"]
     said = _run(command, "CMake cannot configure the project")
@@ -102,6 +125,8 @@ def _run(command: list[str], failure: str) -> str:
         return done.stdout
     if "No CMAKE_CXX_COMPILER could be found" in done.stdout:
         raise NoCompilerError("no C++ compiler was found: install g++ or clang++")
+    if "is not able to compile a simple test program" in done.stdout:
+        raise NoCompilerError("the C++ compiler cannot compile a simple program: install g++ or clang++")
     raise BuildError(f"{failure}: `{' '.join(command)}` says\n{done.stdout}")
 
 
@@ -116,9 +141,10 @@ def _put(library: Path, folder: Path) -> Path:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Build and say what was built; the exit status is 1 when nothing was."""
     parser = argparse.ArgumentParser(prog="vmamba2 build-ops", description=__doc__.split("\n")[0])
-    parser.parse_args(arguments)
+    parser.add_argument("--only", choices=tuple(KINDS), help="build the libraries of this kind alone")
+    only = parser.parse_args(arguments).only
     try:
-        build(sys.stdout.write)
+        build(sys.stdout.write, (only,) if only else tuple(KINDS))
     except BuildError as error:
         sys.stdout.write(f"nothing was built: {error}\n")
         return 1

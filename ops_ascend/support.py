@@ -139,7 +139,7 @@ def refusals(feature: Feature, name: str) -> list[str]:
 def _cell(feature: Feature, name: str, notes: list[str]) -> str:
     reasons = refusals(feature, name)
     if not reasons:
-        return "native" if name in ("ascendc", "twin") else "PyTorch"
+        return "native" if name in ("ascendc", "cpu", "twin") else "PyTorch"
     note = "; ".join(reasons)
     if note not in notes:
         notes.append(note)

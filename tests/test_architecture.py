@@ -42,7 +42,9 @@ def test_imports_go_one_way(top):
 def test_operators_need_torch_alone():
     allowed = {*sys.stdlib_module_names, "torch", "ops_ascend"}
     for path in sources("ops_ascend"):
-        assert imported_packages(path) <= allowed, path.relative_to(ROOT)
+        # wheel.py runs while a wheel is built, and never again.
+        own = {"setuptools"} if path.name == "wheel.py" else set()
+        assert imported_packages(path) <= allowed | own, path.relative_to(ROOT)
 
 
 def tracked():

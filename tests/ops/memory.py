@@ -41,8 +41,11 @@ def einsum_chunk_scan(x, dt, A, B, C):
     return y.flatten(1, 2)[:, :seqlen]
 
 
-def chunked(x, dt, A, B, C):
-    return ssd_scan(x, dt, A, B, C, chunk_size=CHUNK_SIZE, dt_softplus=True, backend="chunked")[0]
+def ours(backend):
+    def scan(x, dt, A, B, C):
+        return ssd_scan(x, dt, A, B, C, chunk_size=CHUNK_SIZE, dt_softplus=True, backend=backend)[0]
+
+    return scan
 
 
 def inputs(batch):
@@ -57,7 +60,7 @@ def inputs(batch):
     return (*tokens, A, normal(batch, seqlen, ngroups, dstate), normal(batch, seqlen, ngroups, dstate))
 
 
-SCANS = {"chunked": chunked, "einsum": einsum_chunk_scan}
+SCANS = {"cpu": ours("cpu"), "chunked": ours("chunked"), "einsum": einsum_chunk_scan}
 
 
 def high_water_bytes():

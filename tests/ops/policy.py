@@ -7,6 +7,10 @@ from ops_ascend.errors import TensorError
 # Relative RMS against the float64 recurrence. Rounding the result to bfloat16 alone costs 1.7e-3, to float16
 # 2.1e-4.
 CAPS = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 5e-3, torch.float16: 1e-3}
+# The compiled CPU kernels may not spend what float32 leaves; traps are held to the cap above.
+CPU_CAPS = CAPS | {torch.float32: 2e-6}
+# But sums over all tokens that cancel to a tenth of what went in: chunked errs as much.
+CPU_SUMS = CPU_CAPS | {torch.float32: 4e-6}
 # Of gradients on the native kernels. Products of 16-bit operands, float16 ones of float32 tensors too, round
 # what they multiply several times on the way; bfloat16 has three bits fewer than float16.
 NATIVE_GRADIENTS = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
@@ -18,12 +22,24 @@ FLOORS = {torch.float64: 1e-13, torch.float32: 1e-6, torch.bfloat16: 1e-3, torch
 
 
 def assert_accurate(
-    rows: list[TensorError], dtype: torch.dtype, chunked: list[TensorError] | None = None
+    rows: list[TensorError],
+    dtype: torch.dtype,
+    backend: str = "",
+    *,
+    chunked: list[TensorError] | None = None,
 ) -> None:
-    """Fail unless every tensor is within its dtype's cap and twice the error of chunked plus a floor."""
-    bounds = {row.name: CAPS[dtype] for row in rows}
+    """Fail unless every tensor is within its dtype's cap and twice the error of chunked plus a floor.
+
+    Args:
+        rows: errors.
+        dtype: of the inputs.
+        backend: whose own caps hold, where it has any.
+        chunked: errors of that backend on the same inputs.
+    """
+    caps, sums = (CPU_CAPS, CPU_SUMS) if backend == "cpu" else (CAPS, CAPS)
+    bounds = {row.name: (sums if row.name in SUMS else caps)[dtype] for row in rows}
     for row in chunked or ():
-        bounds[row.name] = min(2 * row.relative_rms + FLOORS[dtype], CAPS[dtype])
+        bounds[row.name] = min(2 * row.relative_rms + FLOORS[dtype], bounds[row.name])
     _assert_within(rows, bounds)
 
 

@@ -52,7 +52,7 @@ SSD_ERRORS = [
     ({"chunk_size": 2.5}, ValueError, "chunk_size (2.5) must be a positive integer"),
     ({"dt_limit": (1.0, 0.5)}, ValueError, "dt_limit ((1.0, 0.5)) must be (low, high) with low <= high"),
     ({"backend": "triron"}, ValueError,
-     "backend ('triron') must be one of auto, ascendc, chunked, reference, twin"),
+     "backend ('triron') must be one of auto, ascendc, cpu, chunked, reference, twin"),
 ]  # fmt: skip
 
 
@@ -125,9 +125,10 @@ def test_a_misspelt_argument_is_refused():
 NO_LIBRARY = "the native library is not built: run `vmamba2 build-ops` where CANN is installed"
 
 
-@pytest.mark.usefixtures("twin_libraries")
+@pytest.mark.usefixtures("cpu_libraries", "twin_libraries")
 def test_backends_lists_every_backend_with_its_reasons():
-    assert ops_ascend.backends() == {"ascendc": [NO_LIBRARY], "chunked": [], "reference": [], "twin": []}
+    can_run = {name: [] for name in ("cpu", "chunked", "reference", "twin")}
+    assert ops_ascend.backends() == {"ascendc": [NO_LIBRARY]} | can_run
 
 
 def request_on_npu(op="ssd_scan", gradients=False):
@@ -197,15 +198,31 @@ def test_a_named_backend_never_falls_back():
     assert str(raised.value) == "ssd_scan: backend 'absent' cannot run here: libabsent.so not found"
 
 
-@pytest.mark.usefixtures("one_missing_backend")
+@pytest.mark.usefixtures("one_missing_backend", "cpu_libraries")
 def test_auto_says_once_what_it_chose_and_why_not_the_others(caplog):
     tensors = random_ssd((1, 4, 1, 2, 1, 2), torch.float32)
     with caplog.at_level(logging.INFO, logger="ops_ascend"):
         for _ in range(3):
             ssd_scan(**tensors, chunk_size=4)
     assert [r.getMessage() for r in caplog.records] == [
-        "ssd_scan on cpu runs with backend chunked; not absent: libabsent.so not found"
+        "ssd_scan on cpu runs with backend cpu; not absent: libabsent.so not found"
     ]
+
+
+def test_on_cpu_without_the_library_auto_takes_chunked_and_says_why(caplog, monkeypatch):
+    reason = "the CPU library is not built: run `make ops` or `vmamba2 build-ops`"
+    monkeypatch.setattr(native, "_reasons", {key: [reason] for key in native._reasons})
+    monkeypatch.setattr(backend_module, "_logged", set())
+    tensors = random_ssd((1, 4, 1, 2, 1, 2), torch.float32)
+    with caplog.at_level(logging.INFO, logger="ops_ascend"):
+        for _ in range(3):
+            ssd_scan(**tensors, chunk_size=4)
+    assert [r.getMessage() for r in caplog.records] == [
+        f"ssd_scan on cpu runs with backend chunked; not cpu: {reason}"
+    ]
+    with pytest.raises(NotImplementedError) as raised:
+        ssd_scan(**tensors, chunk_size=4, backend="cpu")
+    assert str(raised.value) == f"ssd_scan: backend 'cpu' cannot run here: {reason}"
 
 
 def test_no_backend_at_all_lists_every_reason(monkeypatch):

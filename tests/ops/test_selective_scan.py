@@ -19,7 +19,7 @@ scan = partial(selective_scan, delta_softplus=True)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_outputs_and_gradients_match_the_recurrence(case, dtype, backend):
     tensors = random_selective(case.sizes, dtype)
-    assert_accurate(compare(scan, tensors, OUTPUTS, backend), dtype)
+    assert_accurate(compare(scan, tensors, OUTPUTS, backend), dtype, backend)
 
 
 @named(SELECTIVE_CASES)

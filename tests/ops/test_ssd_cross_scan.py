@@ -74,7 +74,7 @@ def test_is_the_mean_of_one_scan_for_each_order(height, width, directions, backe
 def test_outputs_and_gradients_are_accurate(dtype, backend):
     tensors = random_ssd((2, 196, 6, 16, 2, 32), dtype)
     del tensors["initial_states"]
-    assert_accurate(compare(scan(14, 14, 4, 64), tensors, ("y",), backend), dtype)
+    assert_accurate(compare(scan(14, 14, 4, 64), tensors, ("y",), backend), dtype, backend)
 
 
 @pytest.mark.parametrize("skip", [None, "head", "channel"])

@@ -21,7 +21,7 @@ def scan(chunk_size, **options):
 def test_outputs_and_gradients_match_the_recurrence(case, dtype, backend):
     tensors = random_ssd(case.sizes, dtype)
     rows = compare(scan(case.chunk_size), tensors, OUTPUTS, backend)
-    assert_accurate(rows, dtype)
+    assert_accurate(rows, dtype, backend)
 
 
 @named(SSD_CASES)
@@ -94,10 +94,11 @@ def test_op_2_a_ragged_tail_reads_nothing_behind_the_tensor(seqlen, backend):
 
 
 @pytest.mark.parametrize("seqlen", [300, 512, 1000])
-def test_op_3_gradients_do_not_depend_on_the_chunk_size(seqlen):
+@pytest.mark.parametrize("backend", ["cpu", "chunked"], indirect=True)
+def test_op_3_gradients_do_not_depend_on_the_chunk_size(seqlen, backend):
     tensors = random_ssd((1, seqlen, 2, 16, 1, 16), torch.float32)
     runs = {
-        chunk: outputs_and_gradients(scan(chunk, backend="chunked"), tensors, OUTPUTS)
+        chunk: outputs_and_gradients(scan(chunk, backend=backend), tensors, OUTPUTS)
         for chunk in (16, 32, 64, 128, 256)
     }
     for chunk, run in runs.items():
@@ -128,7 +129,7 @@ def test_op_4_gradient_of_one_input_with_everything_else_frozen(backend):
 
     rows = compare(of_one, {"B": tensors["B"]}, OUTPUTS, backend)
     assert rows[-1].name == "dB"
-    assert_accurate(rows, torch.float32)
+    assert_accurate(rows, torch.float32, backend)
 
 
 def test_op_5_packed_sequences_equal_separate_runs(backend):
@@ -267,6 +268,20 @@ def test_op_10_views_of_one_projection(nheads, backend):
 
     for have, want in zip(run(lambda t: t), run(lambda t: t.contiguous()), strict=True):
         torch.testing.assert_close(have, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("with_states", [False, True])
+@pytest.mark.parametrize("seqlen", [1, 2, 3, 4, 5])
+def test_op_15_gradcheck_of_short_sequences(seqlen, with_states, backend):
+    tensors = random_ssd((1, seqlen, 2, 3, 1, 2), torch.float64)
+    if not with_states:
+        del tensors["initial_states"]
+    leaves = [t.requires_grad_() for t in tensors.values()]
+
+    def of_all(*values):
+        return scan(4, backend=backend)(**dict(zip(tensors, values, strict=True)))
+
+    assert torch.autograd.gradcheck(of_all, leaves)
 
 
 def test_op_18_vanishing_decay_over_a_long_sequence(backend):
