@@ -6,7 +6,16 @@ from collections.abc import Callable, Sequence
 
 from ops_ascend import build, support
 
+
+def _benchmark(arguments: Sequence[str]) -> int:
+    # Imported on demand: it needs timm, which takes seconds.
+    from vmamba2.tools import benchmark
+
+    return benchmark.main(arguments)
+
+
 COMMANDS: dict[str, tuple[str, Callable[[Sequence[str]], int]]] = {
+    "benchmark": ("time a training step beside what people use today", _benchmark),
     "build-ops": ("build the native libraries that this machine allows", build.main),
     "support": ("print which backend supports what", support.main),
 }

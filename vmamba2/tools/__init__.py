@@ -1,0 +1,1 @@
+"""What the `vmamba2` command runs beside training."""
