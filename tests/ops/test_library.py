@@ -55,32 +55,37 @@ PUBLIC = {
     ),
 }
 operators = pytest.mark.parametrize("name", PUBLIC)
+fast_backends = pytest.mark.parametrize("backend", ["cpu", "chunked"], indirect=True)
 
 
+@fast_backends
 @pytest.mark.parametrize("given", [(), ("D",), ("z", "dt_bias"), SSD_NAMES], ids=str)
-def test_ex_3_opcheck_ssd_scan(given):
+def test_ex_3_opcheck_ssd_scan(given, backend):
     tensors = {n: t for n, t in ssd_tensors().items() if n in (*SSD_NAMES[:5], *given)}
     arguments = leaves(tensors, SSD_NAMES)
     for save in (False, True):
-        opcheck(OPS.ssd_scan.default, (*arguments, None, 5, True, *NO_LIMIT, save, "chunked"))
+        opcheck(OPS.ssd_scan.default, (*arguments, None, 5, True, *NO_LIMIT, save, backend))
 
 
-def test_ex_3_opcheck_ssd_scan_packed():
+@fast_backends
+def test_ex_3_opcheck_ssd_scan_packed(backend):
     seq_idx = torch.tensor([0] * 5 + [1] * 7).repeat(2, 1)
     arguments = leaves(ssd_tensors(), SSD_NAMES)
-    opcheck(OPS.ssd_scan.default, (*arguments, seq_idx, 5, True, *NO_LIMIT, True, "chunked"))
+    opcheck(OPS.ssd_scan.default, (*arguments, seq_idx, 5, True, *NO_LIMIT, True, backend))
 
 
+@fast_backends
 @pytest.mark.parametrize("directions", [1, 2, 4])
-def test_ex_3_opcheck_ssd_cross_scan(directions):
+def test_ex_3_opcheck_ssd_cross_scan(directions, backend):
     arguments = leaves(cross_tensors(), SSD_NAMES[:8])
-    opcheck(OPS.ssd_cross_scan.default, (*arguments, 5, True, *NO_LIMIT, 3, 4, directions, "chunked"))
+    opcheck(OPS.ssd_cross_scan.default, (*arguments, 5, True, *NO_LIMIT, 3, 4, directions, backend))
 
 
+@fast_backends
 @pytest.mark.parametrize("given", [(), ("D",), SELECTIVE_NAMES], ids=str)
-def test_ex_3_opcheck_selective_scan(given):
+def test_ex_3_opcheck_selective_scan(given, backend):
     tensors = {n: t for n, t in selective_tensors().items() if n in (*SELECTIVE_NAMES[:5], *given)}
-    opcheck(OPS.selective_scan.default, (*leaves(tensors, SELECTIVE_NAMES), True, True, "chunked"))
+    opcheck(OPS.selective_scan.default, (*leaves(tensors, SELECTIVE_NAMES), True, True, backend))
 
 
 @operators
@@ -157,9 +162,10 @@ def test_nothing_but_the_inputs_is_saved_for_backward(name):
     assert {t.data_ptr() for t in saved if t.numel() > 0} <= inputs
 
 
+@fast_backends
 @pytest.mark.parametrize("name", ["ssd_scan", "selective_scan"])
 @pytest.mark.parametrize("used", [(0,), (1,), ()], ids=["y", "states", "nothing"])
-def test_a_result_that_nothing_depends_on_has_no_gradient(name, used):
+def test_a_result_that_nothing_depends_on_has_no_gradient(name, used, backend):
     """The backward is told so, instead of being handed zeros to read."""
     call, make, _ = PUBLIC[name]
 
@@ -178,7 +184,7 @@ def test_a_result_that_nothing_depends_on_has_no_gradient(name, used):
             return func(*args, **(kwargs or {}))
 
     with Watch():
-        have = gradients("chunked")
+        have = gradients(backend)
     assert handed == ([[i in used for i in range(2)]] if used else [])
     torch.testing.assert_close(have, gradients("reference"))
 
